@@ -43,6 +43,7 @@
 //! | readers together, writers alone | [`LockRequest::shared`] |
 //! | a limited number at once | [`LockRequest::max_holders`] |
 //! | a job that several machines start | [`LockRequest::min_hold`] |
+//! | a step that can't be stopped | [`LockRequest::at_least`], [`LockHandle::ensure`] |
 //! | several locks, all or none | [`LockClient::lock_all`] |
 //! | a leader, and who it is | [`LockClient::election`], [`Election::lead`] |
 //! | data that rejects late writes | [`LockHandle::fencing_token`], [`FencingToken`] |

@@ -165,6 +165,14 @@ pub enum InvalidOption {
         /// The longest that the table allows.
         longest: Duration,
     },
+    /// No lease lasts for that long.
+    #[error("at_least {at_least:?} is longer than the {longest:?} that the table allows")]
+    AtLeastTooLong {
+        /// The requested time.
+        at_least: Duration,
+        /// The longest that the table allows.
+        longest: Duration,
+    },
     /// A lock that is not renewed ends before its minimum time.
     #[error("without renewal, a min_hold of {min_hold:?} needs a ttl of at least {least:?}")]
     MinHoldWithoutRenewal {

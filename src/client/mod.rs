@@ -2,8 +2,9 @@
 //!
 //! This file has the operations of a client; those for operators are in [`admin`](crate::admin).
 //! [`start`] assembles a client and starts its task. [`request`] checks a request and sends it to
-//! that task; [`lock_all`] makes several at once.
+//! that task, [`at_least`] waits until its lease lasts; [`lock_all`] makes several at once.
 
+mod at_least;
 mod lock_all;
 mod request;
 mod start;

@@ -10,6 +10,7 @@ use tracing::field::Empty;
 use tracing::{Span, debug_span};
 
 use super::Inner;
+use super::at_least::{lasting, terms_lasting};
 use crate::context::ClientContext;
 use crate::core::bakery::{Acquire, LeaseTerms, Mode, Patience};
 use crate::core::object::io;
@@ -63,6 +64,7 @@ pub struct LockRequest {
     max_hold: Option<Duration>,
     grace: Option<Duration>,
     min_hold: Duration,
+    at_least: Duration,
     label: Option<Arc<str>>,
     note: Option<String>,
 }
@@ -81,6 +83,7 @@ impl LockRequest {
             max_hold: None,
             grace: None,
             min_hold: Duration::ZERO,
+            at_least: Duration::ZERO,
             label: None,
             note: None,
             inner,
@@ -245,6 +248,46 @@ impl LockRequest {
         self
     }
 
+    /// How much of the lease is left at least when the lock is granted, so that no other client
+    /// gets the lock sooner, whatever happens to this process or the database; by default, what
+    /// there is. At most the table's longest TTL less 1.5 seconds and the clock skew; the
+    /// [TTL](Self::ttl) is raised to what it needs.
+    ///
+    /// For work that can't be stopped once it has begun, and for locks that are promised to others
+    /// for a time. [`LockHandle::ensure`](crate::LockHandle::ensure) asks for as much later. A lock
+    /// that passes between callers of a client, or between clients, is renewed first if too little
+    /// is left; a TTL of twice the time avoids that. If others share the lock already, its rows are
+    /// written once more on these terms.
+    ///
+    /// # Errors
+    ///
+    /// When it is acquired: [`AtLeastTooLong`](crate::InvalidOption::AtLeastTooLong). If the lease
+    /// can't be made as long, the lock is given back: [`LockError::TimedOut`] if the database did
+    /// not answer within the client's acquire timeout, which then counts from the grant, and
+    /// [`LockError::Lost`] if the lock was revoked.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
+    /// // The transfer takes up to 20 s and can't be called back.
+    /// let transfer = client.request("accounts::7").at_least(Duration::from_secs(20));
+    /// let guard = transfer.acquire().await?;
+    /// assert!(guard.remaining() > Duration::from_secs(19));
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn at_least(mut self, at_least: Duration) -> Self {
+        self.at_least = at_least;
+        self
+    }
+
     /// What others see of this client besides host name and process id: 1,024 bytes at most.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(Arc::from(label.into()));
@@ -313,6 +356,7 @@ impl LockRequest {
         let Inner { max_ttl, max_clock_skew, .. } = *self.inner;
         let terms = lease_terms(self.ttl, max_ttl, max_clock_skew)?;
         let terms = self.outlasting_min_hold(terms, max_ttl)?;
+        let terms = terms_lasting(self.at_least, terms, max_ttl)?;
         Ok((mode, terms, HoldTerms::new(self.max_hold, self.grace)?))
     }
 
@@ -365,11 +409,15 @@ impl LockRequest {
         let (renew, gives_up, owner) = (self.auto_renew, Some(deadline), owner.into());
         let acquire = Acquire { mode, terms, patience, renew, gives_up, owner };
         let number = self.inner.callers.fetch_add(1, Ordering::Relaxed);
-        let (yields, min_hold) = (self.yield_limit, self.min_hold);
-        let wants = io::Caller { number, acquire, hold_terms, yields, min_hold, asked, deadline };
+        let (yields, min_hold, at_least) = (self.yield_limit, self.min_hold, self.at_least);
+        let wants =
+            io::Caller { number, acquire, hold_terms, yields, min_hold, at_least, asked, deadline };
         let counted = CountedWait::begin(Arc::clone(&self.inner.shared));
         let answer = self.join(wants).await;
-        counted.end(answer)?.map(if_held).transpose()
+        match counted.end(answer)?.map(if_held).transpose()? {
+            Some(guard) if !at_least.is_zero() => lasting(guard, at_least, terms).await.map(Some),
+            guard => Ok(guard),
+        }
     }
 
     /// Joins the line of the object.
@@ -492,6 +540,7 @@ impl fmt::Debug for LockRequest {
             .field("max_hold", &self.max_hold)
             .field("grace", &self.grace)
             .field("min_hold", &self.min_hold)
+            .field("at_least", &self.at_least)
             .field("label", &self.label)
             .field("note", &self.note)
             .finish_non_exhaustive()

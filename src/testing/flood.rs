@@ -35,7 +35,10 @@ pub async fn flood(client: &LockClient, keeper: Uuid, used: &str, ends: Instant)
             } else {
                 {
                     let ttl = Duration::from_secs(5);
-                    (unused, Request::Ask { request: number, ttl, is_try: false })
+                    (
+                        unused,
+                        Request::Ask { request: number, ttl, is_try: false, least: Duration::ZERO },
+                    )
                 }
             };
             network.ask(keeper, object, TimedRequest { sent: shared.clock.elapsed(), request });

@@ -35,8 +35,10 @@ fn caller(number: u64, asked: Duration) -> (Caller, oneshot::Receiver<Reply>) {
     };
     let deadline = asked + Duration::from_secs(3_600);
     let trace = Trace { span: Span::none(), label: None };
-    let (hold_terms, yields, min_hold) = (None, None, Duration::ZERO);
-    let wants = io::Caller { number, acquire, hold_terms, yields, min_hold, asked, deadline };
+    let (hold_terms, yields) = (None, None);
+    let (min_hold, at_least) = (Duration::ZERO, Duration::ZERO);
+    let wants =
+        io::Caller { number, acquire, hold_terms, yields, min_hold, at_least, asked, deadline };
     (Caller { wants, reply_to: ReplyTo { reply, trace } }, answer)
 }
 

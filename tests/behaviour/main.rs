@@ -1,6 +1,7 @@
 //! What clients and guards do, on the memory store. Time is tokio's and paused wherever it can be,
 //! so that minutes pass in milliseconds and always the same way.
 
+mod at_least;
 mod blocking;
 mod chance;
 mod closing;

@@ -88,7 +88,7 @@ impl LeaseTerms {
     }
 
     /// How long a row is certainly seen, from the first try of its write.
-    fn lease(self) -> Duration {
+    pub(crate) fn lease(self) -> Duration {
         Self::longest_lease(self.ttl, self.max_clock_skew)
     }
 

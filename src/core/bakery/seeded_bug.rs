@@ -75,6 +75,8 @@ pub(crate) enum SeededBug {
     BlockCarriedOver,
     /// A guest takes a place on the terms of one that stayed taken before.
     GuestOnTermsOfRest,
+    /// A turn is given although less of the lease is left than its caller needs.
+    TooLittleTime,
     /// A place that is to stay taken is free once its turn is returned.
     MinHoldIgnored,
     /// A client that is shut down frees a place that is to stay taken.
@@ -153,8 +155,9 @@ impl SeededBug {
 
     /// The bugs of objects: of what lies between contender, keeper, guests and callers.
     #[cfg(instrumented)]
-    pub(crate) const OF_OBJECTS: [SeededBug; 12] = [
+    pub(crate) const OF_OBJECTS: [SeededBug; 13] = [
         SeededBug::GuestOnTermsOfRest,
+        SeededBug::TooLittleTime,
         SeededBug::MinHoldIgnored,
         SeededBug::ShutdownFreesPlace,
         SeededBug::KeptWithoutLease,

@@ -106,8 +106,9 @@ mod tests {
             gives_up: None,
             owner: "snap".into(),
         };
-        let (min_hold, asked, deadline) = (s(0), s(0), s(deadline));
-        Caller { number, acquire, hold_terms: None, yields: None, min_hold, asked, deadline }
+        let (min_hold, at_least, asked, deadline) = (s(0), s(0), s(0), s(deadline));
+        let (hold_terms, yields) = (None, None);
+        Caller { number, acquire, hold_terms, yields, min_hold, at_least, asked, deadline }
     }
 
     /// Callers with these deadlines, numbered down from 9.

@@ -60,6 +60,8 @@ pub(crate) struct Caller {
     pub(crate) yields: Option<Duration>,
     /// How long the place stays taken from its grant on, even if it is returned before.
     pub(crate) min_hold: Duration,
+    /// How much of the lease is left at least as it is granted.
+    pub(crate) at_least: Duration,
     /// When it asked.
     pub(crate) asked: Duration,
     /// When its timeout passes.

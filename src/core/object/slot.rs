@@ -161,10 +161,10 @@ impl Slot {
 
     /// A caller joins the line.
     pub(super) fn join(&mut self, now: Now, caller: Caller) {
-        let Caller { number, min_hold, .. } = caller;
+        let Caller { number, min_hold, at_least, .. } = caller;
         let Acquire { mode, terms, patience, .. } = caller.acquire;
         self.callers.insert(caller);
-        let demand = Demand { mode, terms, patience, min_hold };
+        let demand = Demand { mode, terms, patience, min_hold, at_least };
         self.keeper.handle(now.of_turns(), KeeperInput::Join { caller: number, demand });
         self.settle(now);
     }

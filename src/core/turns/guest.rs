@@ -55,11 +55,13 @@ pub(crate) enum GuestInput {
         ttl: Duration,
         /// Whether only an idle place will do.
         is_try: bool,
+        /// How long the first one lasts at least; zero: as usual.
+        least: Duration,
     },
-    /// Extend the turn now, by more than usual if `is_long`. Does nothing outside.
+    /// Extend the turn now. Does nothing outside.
     Renew {
-        /// Whether a usual sublease is too short.
-        is_long: bool,
+        /// For at least so long, if a usual sublease is too short; otherwise zero.
+        least: Duration,
     },
     /// Issue a fencing token. Only inside, and one at a time.
     IssueToken,
@@ -135,6 +137,7 @@ struct Asking {
     request: u64,
     ttl: Duration,
     is_try: bool,
+    least: Duration,
     /// When it is asked again.
     next: Duration,
     /// Since when the keeper owes an answer.
@@ -159,8 +162,8 @@ struct Inside {
     answered: Duration,
     /// When the turn is extended.
     renew: Duration,
-    /// A usual sublease is too short.
-    is_long: bool,
+    /// How long the next extension lasts at least, if a usual one is too short.
+    least: Duration,
     /// The number of the last token that was asked for.
     last_token: u64,
     /// When it is asked for again, if it was not answered.
@@ -201,13 +204,13 @@ impl Guest {
         // First, so that no answer is handled as if the turn still lasted.
         self.expire(now);
         match input {
-            GuestInput::Ask { ttl, is_try } => {
+            GuestInput::Ask { ttl, is_try, least } => {
                 assert!(self.state == State::Idle, "one request at a time");
-                self.ask(now, ttl, is_try);
+                self.ask(now, ttl, is_try, least);
             }
-            GuestInput::Renew { is_long } => {
+            GuestInput::Renew { least } => {
                 if let State::Inside(inside) = &mut self.state {
-                    (inside.renew, inside.is_long) = (now.elapsed, is_long);
+                    (inside.renew, inside.least) = (now.elapsed, least);
                 }
             }
             GuestInput::IssueToken => {
@@ -314,12 +317,13 @@ impl Guest {
 
     // Asking.
 
-    fn ask(&mut self, now: Now, ttl: Duration, is_try: bool) {
+    fn ask(&mut self, now: Now, ttl: Duration, is_try: bool, least: Duration) {
         self.last_request += 1;
         self.state = State::Asking(Asking {
             request: self.last_request,
             ttl,
             is_try,
+            least,
             next: now.elapsed,
             unanswered_since: None,
             // It delays its answer to one that has just returned a turn.
@@ -416,9 +420,9 @@ impl Guest {
             }
             State::Asking(asking) if asking.request == request => {
                 // It came too late. The request is over with its turn.
-                let (ttl, is_try) = (asking.ttl, asking.is_try);
+                let Asking { ttl, is_try, least, .. } = *asking;
                 self.return_turn(now, turn, until);
-                self.ask(now, ttl, is_try);
+                self.ask(now, ttl, is_try, least);
             }
             State::Idle | State::Asking(_) | State::Inside(_) => self.return_turn(now, turn, until),
         }
@@ -430,7 +434,7 @@ impl Guest {
             until,
             answered: echo,
             renew: now.elapsed + FIRST_RENEWAL,
-            is_long: false,
+            least: Duration::ZERO,
             last_token: 0,
             token_due: None,
             is_expiring: false,
@@ -448,7 +452,7 @@ impl Guest {
             inside.until = inside.until.max(echo + length);
             inside.renew = echo + length / RENEWALS_PER_LENGTH;
             inside.answered = echo;
-            inside.is_long = false;
+            inside.least = Duration::ZERO;
             let until = inside.until;
             self.event(GuestEvent::Extended { until, sent: echo });
         }
@@ -498,12 +502,12 @@ impl Guest {
             State::Asking(asking) if asking.next <= now.elapsed => {
                 asking.next = now.elapsed + ASK_EVERY;
                 asking.unanswered_since.get_or_insert(now.elapsed);
-                let Asking { request, ttl, is_try, .. } = *asking;
-                Some(Request::Ask { request, ttl, is_try })
+                let Asking { request, ttl, is_try, least, .. } = *asking;
+                Some(Request::Ask { request, ttl, is_try, least })
             }
             State::Inside(inside) if inside.renewal().is_some_and(|due| due <= now.elapsed) => {
                 inside.renew = now.elapsed + REPEAT_AFTER;
-                Some(Request::Renew { turn: inside.turn, is_long: inside.is_long })
+                Some(Request::Renew { turn: inside.turn, least: inside.least })
             }
             State::Idle | State::Asking(_) | State::Inside(_) => None,
         };

@@ -27,7 +27,7 @@ pub(crate) use self::line::LineUser;
 use self::line::{Line, Waiter};
 use self::min_hold::MinHold;
 use super::messages::{Extended, Granted, GuestId, Now, Response, TurnId};
-use super::sublease::{FIRST_LENGTH_MAX, Sublease, is_over};
+use super::sublease::{FIRST_LENGTH_MAX, Sublease, is_over, needed_length, needed_of_place};
 use super::tokens::TokenBlock;
 use crate::core::bakery::{ContenderId, LeaseTerms, Mode, Patience, SeededBug};
 
@@ -171,6 +171,9 @@ struct GuestTurn {
     ttl: Duration,
     granted: Granted,
     extended: Option<Extended>,
+    /// The renewal that is answered once the place is renewed: when it was sent, and how long the
+    /// turn is to last.
+    owed: Option<(Duration, Duration)>,
     /// When the turn is certainly over.
     ends: Duration,
     /// When it is granted once more; `None` once the guest has named the turn.
@@ -482,6 +485,7 @@ impl Keeper {
         {
             (held.terms, held.deadline, held.renewing) = (terms, deadline, None);
             self.note_rest(now, terms, deadline);
+            self.renew_owed(now);
         }
     }
 
@@ -562,8 +566,16 @@ impl Keeper {
         if held.renewing == Some(wanted) {
             return false;
         }
-        let lease = wanted.deadline(now.elapsed) - now.elapsed;
-        let least = (lease / 2).max(demand.map_or(Duration::ZERO, |demand| demand.min_hold));
+        let needed = match user {
+            // A place that is in use is shared on its terms.
+            LineUser::Caller(..) if is_shared => Duration::ZERO,
+            LineUser::Caller(..) if SeededBug::TooLittleTime.is_planted() => Duration::ZERO,
+            LineUser::Caller(_, demand) => demand.min_hold.max(demand.at_least),
+            LineUser::Guest(guest) => {
+                needed_of_place(self.line.guest(guest).map_or(Duration::ZERO, |it| it.least))
+            }
+        };
+        let least = (wanted.lease() / 2).max(needed);
         let has_time = held.deadline >= now.elapsed + least
             || was_kept && SeededBug::KeptWithoutLease.is_planted();
         let is_fit = wanted == held.terms && has_time;
@@ -627,17 +639,21 @@ impl Keeper {
         is_open || self.shared_turns.is_empty()
     }
 
-    /// The first in the line that may have a turn. Silent guests leave it.
+    /// The first in the line that may have a turn. Silent guests leave it, and those that need a
+    /// longer sublease than there is go elsewhere.
     fn next_user(&mut self, now: Now) -> Option<LineUser> {
         if self.is_closing {
             return None;
         }
         while let Some(LineUser::Guest(guest)) = self.line.first() {
-            let waiting = self.line.guest(guest).expect("a guest in the line waits");
-            if now.boot < waiting.heard + SILENCE_MAX {
+            let waiting = *self.line.guest(guest).expect("a guest in the line waits");
+            if now.boot >= waiting.heard + SILENCE_MAX {
+                self.line.remove_guest(guest);
+            } else if self.can_give(waiting.least) {
                 break;
+            } else {
+                self.send_elsewhere(guest);
             }
-            self.line.remove_guest(guest);
         }
         self.line.first()
     }
@@ -688,13 +704,20 @@ impl Keeper {
     /// `now` (rule R1).
     fn grant(&mut self, now: Now, guest: GuestId, turn: TurnId, deadline: Duration) {
         let waiting = self.line.remove_guest(guest).expect("a guest has its turn after waiting");
-        let wanted = waiting.ttl.min(FIRST_LENGTH_MAX);
+        // Its lease counts from its request, which may be old.
+        let age = now.boot.saturating_sub(waiting.heard);
+        let needed = match needed_length(waiting.least) {
+            Duration::ZERO => Duration::ZERO,
+            needed => needed + age,
+        };
+        let wanted = waiting.ttl.min(FIRST_LENGTH_MAX).max(needed);
         let Sublease { length, ends } = Sublease::until(deadline, wanted, now);
         let granted = Granted { request: waiting.request, turn, echo: waiting.sent, length };
         let repeat = Some(now.boot + REPEAT_AFTER);
         let limit = self.guest_hold_max.and_then(|limit| now.boot.checked_add(limit));
-        let (ttl, extended, leaves) = (waiting.ttl, None, false);
-        let guest_turn = GuestTurn { guest, ttl, granted, extended, ends, repeat, limit, leaves };
+        let (ttl, extended, owed, leaves) = (waiting.ttl, None, None, false);
+        let guest_turn =
+            GuestTurn { guest, ttl, granted, extended, owed, ends, repeat, limit, leaves };
         self.turn =
             Some(Turn { id: turn, guest_turn: Some(guest_turn), min_hold: None, token: None });
         self.delayed.granted(guest);

@@ -57,6 +57,8 @@ pub(crate) enum Request {
         ttl: Duration,
         /// Only an idle place: the guest does not wait in the line.
         is_try: bool,
+        /// How long the first sublease lasts at least; zero: as usual.
+        least: Duration,
     },
     /// I want no turn any more. It ends the turn if that was granted.
     Withdraw {
@@ -67,8 +69,9 @@ pub(crate) enum Request {
     Renew {
         /// The turn.
         turn: TurnId,
-        /// For as long as the guest asked for, not [`SUBLEASE_MAX`](super::sublease::SUBLEASE_MAX).
-        is_long: bool,
+        /// For at least so long, if [`SUBLEASE_MAX`](super::sublease::SUBLEASE_MAX) is too short;
+        /// otherwise zero.
+        least: Duration,
     },
     /// Give me a fencing token. Repeated until it is answered.
     IssueToken {

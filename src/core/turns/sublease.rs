@@ -12,6 +12,10 @@ pub(crate) const FIRST_LENGTH_MAX: Duration = Duration::from_secs(2);
 /// others out for so long.
 pub(crate) const SUBLEASE_MAX: Duration = Duration::from_secs(10);
 
+/// A sublease that a guest needs lasts this much longer, for the time in which the request and the
+/// answer are on their way; a place is renewed for it within the same time.
+const TIME_ON_THE_WAY: Duration = Duration::from_millis(500);
+
 /// A guest that is still inside after this time extends its turn.
 pub(crate) const FIRST_RENEWAL: Duration = Duration::from_millis(50);
 
@@ -42,10 +46,32 @@ impl Sublease {
             length
         } else {
             // Rounded up, so that the keeper does not end the turn a nanosecond early.
-            length + (length * (DRIFT - 100) + Duration::from_nanos(99)) / 100
+            length + drift(length)
         };
         Sublease { length, ends: clock_of_ends(now) + certain }
     }
+}
+
+/// The length of a sublease of which `least` is to be left when the guest learns of it. Zero: it
+/// needs none of some length.
+pub(super) fn needed_length(least: Duration) -> Duration {
+    if least.is_zero() { least } else { least.saturating_add(TIME_ON_THE_WAY) }
+}
+
+/// How long a place must be held from now on for such a sublease.
+pub(super) fn needed_of_place(least: Duration) -> Duration {
+    let length = needed_length(least);
+    length.saturating_add(drift(length))
+}
+
+/// Whether a place whose lease lasts so long after a renewal can give such a sublease.
+pub(super) fn can_give(lease: Duration, least: Duration) -> bool {
+    least.is_zero() || needed_of_place(least).saturating_add(TIME_ON_THE_WAY) <= lease
+}
+
+/// By how much a slower clock counts a time longer, rounded up.
+fn drift(length: Duration) -> Duration {
+    (length.saturating_mul(DRIFT - 100).saturating_add(Duration::from_nanos(99))) / 100
 }
 
 /// Whether a turn is certainly over that ends at `ends`.

@@ -172,6 +172,8 @@ enum RequestFormat {
         #[serde(with = "nanos")]
         ttl: Duration,
         is_try: bool,
+        #[serde(with = "nanos")]
+        least: Duration,
     },
     Withdraw {
         request: u64,
@@ -179,7 +181,8 @@ enum RequestFormat {
     Renew {
         #[serde(with = "TurnIdFormat")]
         turn: TurnId,
-        is_long: bool,
+        #[serde(with = "nanos")]
+        least: Duration,
     },
     IssueToken {
         #[serde(with = "TurnIdFormat")]

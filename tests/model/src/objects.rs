@@ -86,6 +86,8 @@ pub(crate) struct CallerPlan {
     pub(crate) patience: Patience,
     /// How long the place stays taken at least.
     pub(crate) min_hold: Ticks,
+    /// How much of the lease is left at least as it is granted.
+    pub(crate) at_least: Ticks,
     /// Whether it lets those go first that share the object.
     pub(crate) yields: bool,
 }

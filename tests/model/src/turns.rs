@@ -230,14 +230,19 @@ impl Turns {
                 moment.callers[i] = Caller::Waiting;
                 let CallerPlan { ttl, mode, min_hold } = self.plan.callers[i];
                 let (patience, min_hold) = (Patience::Wait, TICK * u32::from(min_hold));
-                let demand = Demand { mode, terms: Self::terms(ttl), patience, min_hold };
+                let (terms, at_least) = (Self::terms(ttl), Duration::ZERO);
+                let demand = Demand { mode, terms, patience, min_hold, at_least };
                 self.keeper(moment, KeeperInput::Join { caller: i as u64, demand });
             }
             Action::CallerLeaves(i) => self.caller_leaves(moment, i),
             Action::GuestAsks(i) => {
                 moment.guests[i].requests_left -= 1;
                 let ttl = Duration::from_secs(60);
-                self.guest(moment, i, GuestInput::Ask { ttl, is_try: false });
+                self.guest(
+                    moment,
+                    i,
+                    GuestInput::Ask { ttl, is_try: false, least: Duration::ZERO },
+                );
             }
             Action::GuestLeaves(i) => {
                 if !moment.guests[i].is_inside(moment.now) {

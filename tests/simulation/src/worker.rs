@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::log::{Hold, HoldEnd, Token, Uncollected};
 use super::machine::Site;
-use super::plan::{MORE_TTL, MachinePlan, Mix};
+use super::plan::{MAX_CLOCK_SKEW, MORE_TTL, MachinePlan, Mix};
 
 /// Longer than anything takes after healing: leases of dead clients, and late writes.
 pub(crate) const SERVED_WITHIN: Duration = Duration::from_secs(60);
@@ -107,6 +107,9 @@ impl Worker {
             terms.min_hold = self.ms(200..4_000);
             request = request.min_hold(terms.min_hold);
         }
+        let at_least =
+            if self.rng.random_bool(0.2) { self.lease_at_least(terms.ttl) } else { Duration::ZERO };
+        request = request.at_least(at_least);
         if self.rng.random_bool(0.1) {
             request = request.max_hold(self.ms(1..2_000)).max_hold_grace(self.ms(0..500));
         }
@@ -122,10 +125,22 @@ impl Worker {
             _ => request.acquire().await.map(Some),
         };
         match answer {
-            Ok(Some(guard)) => self.hold(&object, guard, terms).await,
+            Ok(Some(guard)) => {
+                if guard.remaining() < at_least {
+                    let short = (guard.remaining(), at_least);
+                    self.note_unserved(&object, &short);
+                }
+                self.hold(&object, guard, terms).await;
+            }
             Ok(None) => self.not_obtained(&object, "taken".to_owned(), terms),
             Err(error) => self.not_obtained(&object, kind(&error), terms),
         }
+    }
+
+    /// What a caller may need of a lease with this TTL, which it need not raise.
+    fn lease_at_least(&mut self, ttl: Duration) -> Duration {
+        let longest = ttl - Duration::from_millis(1_501) - MAX_CLOCK_SKEW;
+        longest.mul_f64(self.rng.random())
     }
 
     fn not_obtained(&self, object: &str, why: String, terms: Terms) {

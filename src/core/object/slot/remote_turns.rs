@@ -282,10 +282,11 @@ impl Slot {
         };
         let ttl = first.acquire.terms.ttl();
         let is_try = first.acquire.patience == Patience::Try;
+        let least = first.at_least;
         self.remote_turns.state = State::Asking { keeper, ahead: 0 };
         self.keeper.handle(now.of_turns(), KeeperInput::Asking(true));
         let guest = self.remote_turns.guest(now, keeper);
-        guest.handle(now.of_turns(), GuestInput::Ask { ttl, is_try });
+        guest.handle(now.of_turns(), GuestInput::Ask { ttl, is_try, least });
     }
 
     /// Stops asking, or returns the turn.
@@ -429,8 +430,8 @@ impl Slot {
         if is_sublease {
             let need = self.holders.get(turn).map_or(Duration::ZERO, Holder::needed_lease);
             // A usual one may be on its way for a while.
-            let is_long = need > SUBLEASE_MAX / 2;
-            self.remote_turns.tell_present(now, GuestInput::Renew { is_long });
+            let least = if need > SUBLEASE_MAX / 2 { need } else { Duration::ZERO };
+            self.remote_turns.tell_present(now, GuestInput::Renew { least });
         }
         is_sublease
     }

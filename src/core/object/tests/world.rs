@@ -41,8 +41,10 @@ pub(super) fn wants(number: CallerId) -> Caller {
         gives_up: None,
         owner: format!("caller {number}").into(),
     };
-    let (min_hold, asked, deadline) = (Duration::ZERO, Duration::ZERO, s(100_000));
-    Caller { number, acquire, hold_terms: None, yields: None, min_hold, asked, deadline }
+    let (min_hold, at_least) = (Duration::ZERO, Duration::ZERO);
+    let (asked, deadline) = (Duration::ZERO, s(100_000));
+    let (hold_terms, yields) = (None, None);
+    Caller { number, acquire, hold_terms, yields, min_hold, at_least, asked, deadline }
 }
 
 pub(super) fn shared(number: CallerId) -> Caller {

@@ -4,7 +4,7 @@ use super::*;
 use crate::core::bakery::ContenderId;
 
 const TTL: Duration = s(60);
-const RENEWAL: Request = Request::Renew { turn: turn(1), is_long: false };
+const RENEWAL: Request = Request::Renew { turn: turn(1), least: Duration::ZERO };
 
 /// A guest and what it said that the script has not expected yet.
 struct Script {
@@ -17,7 +17,7 @@ impl Script {
     /// A guest that has asked for the first time.
     fn asking() -> Self {
         let mut script = Script { guest: Guest::new(0), now: s(100), said: VecDeque::new() };
-        script.tell(GuestInput::Ask { ttl: TTL, is_try: false });
+        script.tell(GuestInput::Ask { ttl: TTL, is_try: false, least: Duration::ZERO });
         script.asks(1);
         script
     }
@@ -66,7 +66,7 @@ impl Script {
     }
 
     fn asks(&mut self, request: u64) {
-        self.sends(Request::Ask { request, ttl: TTL, is_try: false });
+        self.sends(Request::Ask { request, ttl: TTL, is_try: false, least: Duration::ZERO });
     }
 
     fn returns(&mut self, number: u64) {
@@ -226,7 +226,7 @@ fn late_grant_is_returned_and_asked_for_again() {
     let send = |request| GuestOutput::Send(TimedRequest { sent, request });
     script.says(&[
         send(Request::Return { turn: turn(1) }),
-        send(Request::Ask { request: 2, ttl: TTL, is_try: false }),
+        send(Request::Ask { request: 2, ttl: TTL, is_try: false, least: Duration::ZERO }),
     ]);
 }
 
@@ -248,7 +248,7 @@ fn next_turn_answers_the_return_of_the_last_one() {
     let mut script = Script::inside();
     script.tell(GuestInput::Leave);
     script.returns(1);
-    script.tell(GuestInput::Ask { ttl: TTL, is_try: false });
+    script.tell(GuestInput::Ask { ttl: TTL, is_try: false, least: Duration::ZERO });
     script.asks(2);
     // It knows the keeper, which delays its answer.
     script.sleeps(ms(21));
@@ -283,22 +283,22 @@ fn turn_is_extended_while_it_lasts() {
 fn turn_is_extended_when_asked_for() {
     let mut script = Script::inside();
     script.sleeps(ms(10));
-    script.tell(GuestInput::Renew { is_long: false });
+    script.tell(GuestInput::Renew { least: Duration::ZERO });
     script.sends(RENEWAL);
     let sent = script.now;
     script.hears(extended(1, sent, s(50)));
     script.tells(GuestEvent::Extended { until: sent + s(50), sent });
     // The place was not renewed meanwhile, so the turn is not longer; but the keeper has answered.
     script.sleeps(ms(10));
-    script.tell(GuestInput::Renew { is_long: false });
+    script.tell(GuestInput::Renew { least: Duration::ZERO });
     script.said.clear();
     script.hears(extended(1, script.now, s(40)));
     script.tells(GuestEvent::Extended { until: sent + s(50), sent: script.now });
     assert_eq!(script.guest.deadline(), Some(script.now + s(40) / 3));
 
     // A longer one, until it is answered.
-    let long = Request::Renew { turn: turn(1), is_long: true };
-    script.tell(GuestInput::Renew { is_long: true });
+    let long = Request::Renew { turn: turn(1), least: s(40) };
+    script.tell(GuestInput::Renew { least: s(40) });
     script.sends(long);
     script.sleeps(ms(250));
     script.sends(long);
@@ -308,7 +308,7 @@ fn turn_is_extended_when_asked_for() {
     script.sends(RENEWAL);
 
     let mut asking = Script::asking();
-    asking.tell(GuestInput::Renew { is_long: false });
+    asking.tell(GuestInput::Renew { least: Duration::ZERO });
     asking.says(&[]);
 }
 
@@ -337,7 +337,7 @@ fn guest_asked_to_leave_stops_extending() {
     script.hears(Response::Leave { turn: turn(1) });
     script.says(&[GuestOutput::Event(GuestEvent::Expiring)]);
     script.hears(Response::Leave { turn: turn(1) });
-    script.tell(GuestInput::Renew { is_long: false });
+    script.tell(GuestInput::Renew { least: Duration::ZERO });
     script.says(&[]);
     let ends = script.guest.deadline().expect("its turn ends");
     assert!(Some(ends) > until, "it is still to be extended");

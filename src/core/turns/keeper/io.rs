@@ -17,6 +17,9 @@ pub(crate) struct Demand {
     pub(crate) patience: Patience,
     /// How long the place stays taken at least, from the grant on. The terms last longer.
     pub(crate) min_hold: Duration,
+    /// How much of the lease is left at least as the place is granted, unless others share it by
+    /// then. The terms last longer.
+    pub(crate) at_least: Duration,
 }
 
 /// What happens to a keeper.

@@ -119,8 +119,7 @@ impl Held {
     /// How long more than half of the lease is left: after that the next turn would wait for its
     /// renewal in any case.
     fn time_before_half(&self, now: Now) -> Duration {
-        let lease = self.terms.deadline(now.elapsed) - now.elapsed;
-        self.deadline.saturating_sub(now.elapsed + lease / 2)
+        self.deadline.saturating_sub(now.elapsed + self.terms.lease() / 2)
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) struct Waiter {
     pub(super) request: u64,
     /// The longest sublease that it wants.
     pub(super) ttl: Duration,
+    /// How long the first one lasts at least; zero: as usual.
+    pub(super) least: Duration,
     /// The newest `sent` that came from it.
     pub(super) sent: Duration,
     /// When its last message came, by boot time.

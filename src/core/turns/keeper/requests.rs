@@ -8,18 +8,20 @@ use crate::core::bakery::SeededBug;
 use crate::core::turns::messages::{
     Extended, GuestId, Now, Request, Response, TimedRequest, TurnId,
 };
-use crate::core::turns::sublease::{SUBLEASE_MAX, Sublease};
+use crate::core::turns::sublease::{
+    SUBLEASE_MAX, Sublease, can_give, needed_length, needed_of_place,
+};
 
 impl Keeper {
     pub(super) fn request(&mut self, now: Now, guest: GuestId, request: TimedRequest) {
         let TimedRequest { sent, request } = request;
         match request {
-            Request::Ask { request, ttl, is_try } => {
-                let waiting = Waiter { request, ttl, sent, heard: now.boot };
+            Request::Ask { request, ttl, is_try, least } => {
+                let waiting = Waiter { request, ttl, least, sent, heard: now.boot };
                 self.ask(now, guest, waiting, is_try);
             }
             Request::Withdraw { request } => self.withdraw(now, guest, request),
-            Request::Renew { turn, is_long } => self.renew(now, guest, sent, (turn, is_long)),
+            Request::Renew { turn, least } => self.renew(now, guest, sent, (turn, least)),
             Request::IssueToken { turn, number } => self.issue_token(Some(guest), turn, number),
             Request::Return { turn } => {
                 if self.end_turn(now, turn, Some(guest)) {
@@ -33,7 +35,7 @@ impl Keeper {
     }
 
     fn ask(&mut self, now: Now, guest: GuestId, asking: Waiter, is_try: bool) {
-        let Waiter { request, sent, heard, .. } = asking;
+        let Waiter { request, least, sent, heard, .. } = asking;
         let is_late = self.finished.get(&guest).is_some_and(|last| request <= last.request);
         if is_late && !SeededBug::FinishedRequestsCount.is_planted() {
             return;
@@ -57,7 +59,7 @@ impl Keeper {
             }
         }
         let is_in_vain = is_try && !(self.is_kept() || self.line.has_guest(guest));
-        if is_in_vain || !self.is_serving() {
+        if is_in_vain || !self.is_serving() || !self.can_give(least) {
             self.line.remove_guest(guest);
             return self.send(guest, Response::Elsewhere { request });
         }
@@ -93,9 +95,15 @@ impl Keeper {
         self.finish_request(guest, request);
     }
 
-    fn renew(&mut self, now: Now, guest: GuestId, sent: Duration, (turn, is_long): (TurnId, bool)) {
-        let deadline = match &self.place {
-            Place::Held(held) => Some(held.deadline),
+    fn renew(
+        &mut self,
+        now: Now,
+        guest: GuestId,
+        sent: Duration,
+        (turn, least): (TurnId, Duration),
+    ) {
+        let held = match &mut self.place {
+            Place::Held(held) => Some(held),
             Place::None
             | Place::Wanted(_)
             | Place::GuestTurn { .. }
@@ -111,7 +119,7 @@ impl Keeper {
             return self.send(guest, Response::Lost { turn });
         };
         guest_turn.repeat = None;
-        let Some(deadline) = deadline else {
+        let Some(held) = held else {
             return self.send(guest, Response::Lost { turn });
         };
         if guest_turn.leaves {
@@ -121,15 +129,46 @@ impl Keeper {
             Some(extended) if extended.echo > sent => return,
             Some(extended) if extended.echo == sent => extended,
             Some(_) | None => {
+                let is_short = held.deadline < now.elapsed + needed_of_place(least);
+                if is_short && !held.is_expiring && can_give(held.terms.lease(), least) {
+                    if held.renewing.is_some() {
+                        // What there was, it had before.
+                        guest_turn.owed = Some((sent, least));
+                        return;
+                    }
+                    self.outputs.push_back(held.renew_on(now, held.terms));
+                }
                 let usual = guest_turn.ttl.min(SUBLEASE_MAX);
-                let wanted = if is_long { guest_turn.ttl } else { usual };
-                let Sublease { length, ends } = Sublease::until(deadline, wanted, now);
+                let wanted = usual.max(needed_length(least));
+                let Sublease { length, ends } = Sublease::until(held.deadline, wanted, now);
                 guest_turn.ends = guest_turn.ends.max(ends);
                 Extended { turn, echo: sent, length }
             }
         };
         guest_turn.extended = Some(extended);
         self.send(guest, Response::Extended(extended));
+    }
+
+    /// The place was renewed: extends the turn of a guest that waits for that.
+    pub(super) fn renew_owed(&mut self, now: Now) {
+        if let Some(Turn { id, guest_turn: Some(guest_turn), .. }) = &mut self.turn
+            && let Some((sent, least)) = guest_turn.owed.take()
+        {
+            let (turn, guest) = (*id, guest_turn.guest);
+            self.renew(now, guest, sent, (turn, least));
+        }
+    }
+
+    /// Whether the place can give a guest a sublease of some length, if there is one.
+    pub(super) fn can_give(&self, least: Duration) -> bool {
+        match &self.place {
+            Place::Held(held) => can_give(held.usual_terms.lease(), least),
+            Place::None
+            | Place::Wanted(_)
+            | Place::GuestTurn { .. }
+            | Place::Lost
+            | Place::Releasing => true,
+        }
     }
 
     /// Whether guests may join the line: a place is there, or comes back for the line.

@@ -1,5 +1,6 @@
 //! Scripts of the keeper: what happens to it, and what it must ask for.
 
+mod at_least;
 mod keeping;
 mod min_hold;
 mod sharing;
@@ -77,7 +78,11 @@ impl Script {
     }
 
     fn asks(&mut self, guest: GuestId, request: u64, sent: Duration) {
-        self.hears(guest, sent, Request::Ask { request, ttl: TTL, is_try: false });
+        self.needs(guest, request, sent, Duration::ZERO);
+    }
+
+    fn needs(&mut self, guest: GuestId, request: u64, sent: Duration, least: Duration) {
+        self.hears(guest, sent, Request::Ask { request, ttl: TTL, is_try: false, least });
     }
 
     /// Time passes, and the keeper is woken when it wants to be.
@@ -123,8 +128,8 @@ fn terms(ttl: u64) -> LeaseTerms {
 }
 
 fn demand(ttl: u64) -> Demand {
-    let (patience, min_hold) = (Patience::Wait, Duration::ZERO);
-    Demand { mode: Mode::Exclusive, terms: terms(ttl), patience, min_hold }
+    let (patience, min_hold, at_least) = (Patience::Wait, Duration::ZERO, Duration::ZERO);
+    Demand { mode: Mode::Exclusive, terms: terms(ttl), patience, min_hold, at_least }
 }
 
 /// Two tokens.
@@ -133,7 +138,7 @@ fn block(first: i64) -> TokenBlock {
 }
 
 fn renewal(number: u64) -> Request {
-    Request::Renew { turn: turn(number), is_long: false }
+    Request::Renew { turn: turn(number), least: Duration::ZERO }
 }
 
 fn turn(number: u64) -> TurnId {
@@ -500,10 +505,10 @@ fn turn_is_extended_once_for_each_renewal() {
     script.answers(GUEST, first);
     script.hears(GUEST, ms(2_350), renewal(2));
     script.answers(GUEST, Response::Extended(extended(ms(2_350), s(10))));
-    // As long as the place, if the guest needs that.
-    let long = Request::Renew { turn: turn(2), is_long: true };
+    // As long as the guest needs, and half a second for the way.
+    let long = Request::Renew { turn: turn(2), least: s(40) };
     script.hears(GUEST, ms(2_351), long);
-    script.answers(GUEST, Response::Extended(extended(ms(2_351), s(56) * 100 / 101)));
+    script.answers(GUEST, Response::Extended(extended(ms(2_351), ms(40_500))));
     // An older one that comes late.
     script.hears(GUEST, ms(350), renewal(2));
     script.says(&[]);
@@ -926,7 +931,7 @@ fn repeated_renewal_has_the_same_answer() {
     let mut script = Script::with_guest();
     let mut renews = |sent| {
         script.now += s(1);
-        script.hears(GUEST, sent, Request::Renew { turn: turn(2), is_long: true });
+        script.hears(GUEST, sent, Request::Renew { turn: turn(2), least: s(20) });
         script.said.pop_front().expect("it is answered")
     };
     let [first, again, later] = [ms(500), ms(500), ms(501)].map(&mut renews);

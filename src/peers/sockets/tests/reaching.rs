@@ -183,7 +183,7 @@ async fn connection_without_answers_is_replaced() {
     pass(A_WHILE).await;
     assert!(guest.sockets.is_connected(KEEPER), "nothing was asked");
 
-    let request = Request::Ask { request: 2, ttl: s(60), is_try: false };
+    let request = Request::Ask { request: 2, ttl: s(60), is_try: false, least: Duration::ZERO };
     let asked = TimedRequest { sent: s(0), request };
     guest.sockets.ask(KEEPER, guest.sockets.key("a"), asked);
     let heard = async { while keeper.hears().await != (GUEST, asked) {} };

@@ -154,7 +154,7 @@ async fn guest_leaves_its_lines_with_its_connection() {
     let bare = Bare::new(&store, 9).await;
     let mut connection = bare.connect(&keeper).await;
     for object in ["a", "b", "c"] {
-        let request = Request::Ask { request: 1, ttl: s(60), is_try: false };
+        let request = Request::Ask { request: 1, ttl: s(60), is_try: false, least: Duration::ZERO };
         connection.sends(object, request).await;
     }
     connection.sends("b", Request::Withdraw { request: 1 }).await;

@@ -43,10 +43,10 @@ fn objects() -> impl Strategy<Value = ObjectHash> {
 
 fn requests() -> impl Strategy<Value = Request> {
     prop_oneof![
-        (any::<u64>(), durations(), any::<bool>())
-            .prop_map(|(request, ttl, is_try)| Request::Ask { request, ttl, is_try }),
+        (any::<u64>(), durations(), any::<bool>(), durations())
+            .prop_map(|(request, ttl, is_try, least)| Request::Ask { request, ttl, is_try, least }),
         any::<u64>().prop_map(|request| Request::Withdraw { request }),
-        (turns(), any::<bool>()).prop_map(|(turn, is_long)| Request::Renew { turn, is_long }),
+        (turns(), durations()).prop_map(|(turn, least)| Request::Renew { turn, least }),
         (turns(), any::<u64>()).prop_map(|(turn, number)| Request::IssueToken { turn, number }),
         turns().prop_map(|turn| Request::Return { turn }),
     ]
@@ -181,7 +181,8 @@ fn owner_of_a_peer_is_cut_too() {
 
 #[test]
 fn duration_that_could_overflow_a_sum_is_not_sent() {
-    let request = Request::Ask { request: 1, ttl: Duration::MAX, is_try: false };
+    let request =
+        Request::Ask { request: 1, ttl: Duration::MAX, is_try: false, least: Duration::ZERO };
     let object = ObjectHash::of("app", "locks", "a");
     let request = TimedRequest { sent: Duration::ZERO, request };
     let refused = encode(&ToKeeper::Request { object, request }, &mut [0; MESSAGE_MAX]).err();
@@ -204,9 +205,10 @@ fn format_is_this() {
         let expected = [&[0], object_bytes.as_slice(), &[8], &bytes.concat()].concat();
         assert_eq!(encoded(&ToKeeper::Request { object, request }), expected);
     };
-    sends(Request::Ask { request: 1, ttl: length, is_try: true }, &[&[0, 1, 0xac, 2, 1]]);
+    let ask = Request::Ask { request: 1, ttl: length, is_try: true, least: echo };
+    sends(ask, &[&[0, 1, 0xac, 2, 1, 7]]);
     sends(Request::Withdraw { request: 1 }, &[&[1, 1]]);
-    sends(Request::Renew { turn, is_long: true }, &[&[2], &turn_bytes, &[1]]);
+    sends(Request::Renew { turn, least: echo }, &[&[2], &turn_bytes, &[7]]);
     sends(Request::IssueToken { turn, number: 4 }, &[&[3], &turn_bytes, &[4]]);
     sends(Request::Return { turn }, &[&[4], &turn_bytes]);
     assert_eq!(encoded(&ToKeeper::Who { object }), [&[1], object_bytes.as_slice()].concat());

@@ -10,6 +10,7 @@ const ALONE: CallerPlan = CallerPlan {
     mode: Mode::Exclusive,
     patience: Patience::Wait,
     min_hold: 0,
+    at_least: 0,
     yields: false,
 };
 const TRY: CallerPlan = CallerPlan { patience: Patience::Try, ..ALONE };
@@ -17,6 +18,8 @@ const LONG: CallerPlan = CallerPlan { ttl: 8, ..ALONE };
 const SHARED: CallerPlan = CallerPlan { mode: Mode::Shared, ..ALONE };
 const LIMITED: CallerPlan = CallerPlan { mode: Mode::Limited(1), ..ALONE };
 const YIELDS: CallerPlan = CallerPlan { yields: true, ..ALONE };
+/// It needs nearly all of the lease that its TTL gives.
+const NEEDS_TIME: CallerPlan = CallerPlan { ttl: 8, at_least: 10, ..ALONE };
 const STAYS: CallerPlan = CallerPlan { ttl: 8, min_hold: 4, ..ALONE };
 
 /// One caller of each of two clients.
@@ -131,7 +134,7 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("objects of three clients", Long, of(&[&[ALONE], &[ALONE], &[ALONE]], TWO).over(0)),
     ];
     let of_objects = |(name, length, plan)| (name, length, Subject::Objects(plan));
-    plans.into_iter().chain(revised()).chain(kept()).map(of_objects).collect()
+    plans.into_iter().chain(revised()).chain(in_need()).chain(kept()).map(of_objects).collect()
 }
 
 /// What holds of holders that raise their TTL, or share what they had alone.
@@ -166,6 +169,37 @@ fn revised() -> [(&'static str, Length, Plan); 17] {
         ("objects of peers, downgraded, with a guest", Short, with_guest),
         ("objects of peers, downgraded, late", Long, of_peers.with(DOWNGRADES_LATE)),
         ("objects of peers, ttl raised", Short, PEERS.with(RAISES).must_see(&PEERS_RAISED)),
+    ]
+}
+
+/// Two callers of one client, the second of which needs time.
+const OF_ONE_IN_NEED: Plan = Plan { clients: &[&[LONG, NEEDS_TIME]], ..TWO };
+
+/// What holds if callers need so much of the lease.
+fn in_need() -> [(&'static str, Length, Plan); 9] {
+    use Length::{Long, Short};
+    let keeper_in_need = Plan { clients: &[&[NEEDS_TIME, ALONE], &[ALONE]], ..PEERS };
+    let guest_in_need = Plan { clients: &[&[LONGER], &[NEEDS_TIME]], ..PEERS };
+    let sent_elsewhere =
+        Plan { clients: &[&[ALONE], &[NEEDS_TIME]], ..PEERS }.must_see(&[Sight::CallersTurn]);
+    [
+        ("objects, time needed", Short, OF_ONE_IN_NEED.over(4)),
+        ("objects, time needed, stopped", Short, OF_ONE_IN_NEED.with(STOPS)),
+        ("objects, time needed, late", Short, OF_ONE_IN_NEED.with(LATE)),
+        ("objects of peers, time needed", Short, keeper_in_need),
+        ("objects of peers, time needed by a guest", Short, guest_in_need),
+        ("objects of peers, time needed that none gives", Short, sent_elsewhere),
+        (
+            "objects of peers, time needed by a guest, messages lost",
+            Short,
+            guest_in_need.with(LOST_MESSAGES),
+        ),
+        (
+            "objects of peers, time needed by a guest, confirmed",
+            Short,
+            guest_in_need.with(Troubles { confirms: 1, naps: 1, ..NO_TROUBLES }),
+        ),
+        ("objects of peers, time needed by a guest, late", Long, guest_in_need.with(LATE)),
     ]
 }
 
@@ -219,6 +253,7 @@ pub(super) fn flawed() -> Vec<(&'static str, Subject)> {
         ("flaw: guest on the terms of a rest", Bug::GuestOnTermsOfRest, confirms),
         ("flaw: minimum time ignored", Bug::MinHoldIgnored, STAY_LONG),
         ("flaw: shutdown frees the place", Bug::ShutdownFreesPlace, STAY_LONG.with(ENDS)),
+        ("flaw: too little time", Bug::TooLittleTime, OF_ONE_IN_NEED.over(4)),
         ("flaw: downgrade forgotten", Bug::DowngradeForgotten, TWICE.with(DOWNGRADES)),
         ("flaw: failed task forgotten", Bug::FailedTaskForgotten, again.with(PANICS)),
         ("flaw: no way back", Bug::NoWayBack, PEERS.with(ENDS)),

@@ -69,7 +69,7 @@ fn terms(plan: CallerPlan) -> LeaseTerms {
 
 /// What a caller of a plan asks.
 pub(super) fn caller(number: usize, plan: CallerPlan, asked: Duration) -> io::Caller {
-    let CallerPlan { mode, patience, min_hold, yields, .. } = plan;
+    let CallerPlan { mode, patience, min_hold, at_least, yields, .. } = plan;
     let deadline = asked + PATIENCE;
     let acquire = Acquire {
         mode,
@@ -85,6 +85,7 @@ pub(super) fn caller(number: usize, plan: CallerPlan, asked: Duration) -> io::Ca
         hold_terms: None,
         yields: yields.then_some(PATIENCE),
         min_hold: TICK * min_hold,
+        at_least: TICK * at_least,
         asked,
         deadline,
     }
@@ -429,6 +430,9 @@ impl Objects {
         };
         self.note(moment, sight);
         let plan = self.callers_of(i)[number];
+        let until = moment.now_of(i).elapsed + TICK * plan.at_least;
+        // The message of a keeper may be late; then the guest asks for more.
+        moment.cut_short |= origin != Origin::Keeper && lease.deadline() < until;
         let is_taken = |(by, until): (usize, Ticks)| {
             moment.now < until && (by != i || plan.mode != Mode::Shared)
         };

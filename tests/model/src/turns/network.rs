@@ -1,5 +1,7 @@
 //! Messages under way. They arrive in any order, or never.
 
+use std::time::Duration;
+
 use std::collections::BTreeSet;
 
 use crate::core::turns::{Extended, Granted, Request, Response, TimedRequest, TurnId};
@@ -18,9 +20,11 @@ impl Frame {
                 let request = match request {
                     Request::Ask { request, .. } => format!("ask {request}"),
                     Request::Withdraw { request } => format!("withdraw {request}"),
-                    Request::Renew { turn, is_long: false } => format!("renew {}", short(*turn)),
-                    Request::Renew { turn, is_long: true } => {
-                        format!("renew {} for long", short(*turn))
+                    Request::Renew { turn, least: Duration::ZERO } => {
+                        format!("renew {}", short(*turn))
+                    }
+                    Request::Renew { turn, least } => {
+                        format!("renew {} for {least:?}", short(*turn))
                     }
                     Request::IssueToken { turn, number } => {
                         format!("token {number} of {}", short(*turn))
