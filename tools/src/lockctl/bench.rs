@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep};
 
 use self::crowd::{Served, contend};
 use self::report::{Alone, Report};
-use super::host::{HostOptions, not_built, shut_down};
 use super::progress::progress_bar;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
+use crate::host::{HostOptions, not_built, shut_down};
 use crate::options::{duration, timeout};
 use crate::outage::explained;
 use crate::output;

@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::command::{Ended, HolderOptions, LOST, tell_service_manager};
 use super::contender;
-use super::host::shut_down;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
+use crate::host::shut_down;
 use crate::options::{lock_name, timeout};
 use crate::outage::explained;
 use crate::output::{self, time, visible};

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::NAME;
 use super::command::{Ended, HolderOptions, LOST, tell_service_manager};
-use super::host::shut_down;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
+use crate::host::shut_down;
 use crate::options::{duration, lock_name, timeout};
 use crate::outage::explained;
 use crate::output::{self, visible};

@@ -27,7 +27,7 @@ use super::acquisition::{Acquisition, Hold, Outcome, Token};
 use super::name;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
-use crate::lockctl::host::{HostOptions, shut_down};
+use crate::host::{HostOptions, shut_down};
 use crate::lockctl::process::boot_time;
 use crate::options::{duration, timeout};
 use crate::output;

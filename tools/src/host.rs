@@ -15,11 +15,11 @@ use crate::output;
 
 /// As which host locks are taken.
 #[derive(Clone, Debug, Args)]
-pub(super) struct HostOptions {
+pub(crate) struct HostOptions {
     /// The name under which this host is registered [env: `BAKERY_LOCK_HOST`]
     /// [default: this machine]
     #[arg(long, value_name = "NAME")]
-    pub(super) host: Option<String>,
+    pub(crate) host: Option<String>,
 
     /// Register the host if it is missing [env: `BAKERY_LOCK_REGISTER_HOST`] [default: false]
     #[arg(
@@ -29,13 +29,13 @@ pub(super) struct HostOptions {
         require_equals = true,
         default_missing_value = "true"
     )]
-    pub(super) register_host: Option<bool>,
+    pub(crate) register_host: Option<bool>,
 }
 
 impl HostOptions {
     /// A builder of clients that take locks, with another TTL than that of the environment if one
     /// is given.
-    pub(super) fn builder(
+    pub(crate) fn builder(
         &self,
         session: &Arc<Session>,
         connection: &ConnectOptions,
@@ -80,7 +80,7 @@ impl HostError {
 
 /// What to say of a client that can't be built: of a host that is not registered, what to do about
 /// it with the tools.
-pub(super) fn not_built(error: BuildError) -> Failure {
+pub(crate) fn not_built(error: BuildError) -> Failure {
     match HostError::of(&error) {
         Some(error) => Failure::No(Box::new(error)),
         None => error.into(),
@@ -88,7 +88,7 @@ pub(super) fn not_built(error: BuildError) -> Failure {
 }
 
 /// Ends the client; what is not released by then expires.
-pub(super) async fn shut_down(client: &LockClient) {
+pub(crate) async fn shut_down(client: &LockClient) {
     if let Err(error) = client.shutdown().await {
         output::warn(&error.to_string());
     }

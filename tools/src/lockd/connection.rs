@@ -1,0 +1,208 @@
+//! A connection: reads commands and writes replies, in their order.
+//!
+//! A command behind one that waits is carried out at once; only its reply waits. Otherwise
+//! `UNLOCK a` behind `LOCK b` would wait for the lock that it is to give up.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::task::yield_now;
+
+use super::daemon::Daemon;
+use super::hub::Overflow;
+use super::locks::ConnectionId;
+use super::peer::Peer;
+use super::resp::{Reply, encode, next_request};
+use super::session::{Answer, Session};
+
+/// Commands that are carried out before others have a chance.
+const BATCH_MAX: usize = 128;
+
+/// Room for what comes next: idle connections have no more.
+const READ_MIN: usize = 512;
+
+/// Buffers that have grown beyond this are given back once they are empty.
+const KEPT_MAX: usize = 16 * 1024;
+
+/// A reply that is there, or is waited for.
+enum Pending {
+    Ready(Option<Reply>),
+    Waiting(Pin<Box<dyn Future<Output = Reply> + Send>>),
+}
+
+impl Future for Pending {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
+        match &mut *self {
+            Pending::Ready(reply) => Poll::Ready(reply.take().unwrap_or(Reply::Null)),
+            Pending::Waiting(reply) => reply.as_mut().poll(context),
+        }
+    }
+}
+
+/// Serves a client until it has gone.
+pub(super) async fn serve(
+    daemon: Arc<Daemon>,
+    id: ConnectionId,
+    peer: Peer,
+    read: impl AsyncRead + Unpin,
+    write: impl AsyncWrite + Unpin,
+) {
+    let outbox = daemon.hub.join(id);
+    let session = Session::new(Arc::clone(&daemon), id, peer);
+    let mut connection = Connection {
+        session,
+        pending: FuturesOrdered::new(),
+        input: BytesMut::new(),
+        output: BytesMut::new(),
+        state: State::Open,
+    };
+    // Whatever ended it, what it held ends too.
+    let _ = connection.run(&outbox, read, write).await;
+    // First what waits: it may hold a lock a moment later.
+    drop(connection);
+    daemon.connection_ended(id);
+}
+
+struct Connection {
+    session: Session,
+    pending: FuturesOrdered<Pending>,
+    input: BytesMut,
+    output: BytesMut,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// The client sends nothing more.
+    Closed,
+    /// No further command is carried out.
+    Last,
+}
+
+impl Connection {
+    async fn run(
+        &mut self,
+        outbox: &super::hub::Outbox,
+        mut read: impl AsyncRead + Unpin,
+        mut write: impl AsyncWrite + Unpin,
+    ) -> std::io::Result<()> {
+        loop {
+            if self.carry_out() {
+                yield_now().await;
+            }
+            let is_done = self.pending.is_empty() && self.output.is_empty();
+            if self.state != State::Open && is_done {
+                return write.shutdown().await;
+            }
+            let has_room = self.has_room();
+            if has_room && self.state == State::Open {
+                self.input.reserve(READ_MIN);
+            }
+            tokio::select! {
+                biased;
+                written = write.write_buf(&mut self.output), if !self.output.is_empty() => {
+                    written?;
+                    give_back(&mut self.output);
+                }
+                Some(reply) = self.pending.next(), if !self.pending.is_empty() => {
+                    self.put(&reply);
+                    // Those that are there as well are written with it.
+                    while let Some(Some(reply)) = next_at_once(&mut self.pending) {
+                        self.put(&reply);
+                    }
+                }
+                message = outbox.next() => match message {
+                    Ok(message) => self.put(&message),
+                    Err(Overflow) => return Ok(()),
+                },
+                count = read.read_buf(&mut self.input),
+                    if has_room && self.state == State::Open =>
+                {
+                    if count? == 0 {
+                        self.state = State::Closed;
+                        self.session.closed.cancel();
+                    }
+                }
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let limits = &self.session.daemon.limits;
+        self.pending.len() < limits.waits && self.output.len() < limits.unread
+    }
+
+    /// Carries out the commands that have come; whether others must have a chance now.
+    fn carry_out(&mut self) -> bool {
+        let limits = self.session.daemon.limits.request;
+        for _ in 0..BATCH_MAX {
+            if self.state == State::Last || !self.has_room() {
+                return false;
+            }
+            match next_request(&mut self.input, limits) {
+                Ok(Some(request)) => {
+                    let answer = self.session.execute(&request);
+                    self.answer(answer);
+                }
+                Ok(None) => {
+                    give_back(&mut self.input);
+                    return false;
+                }
+                Err(error) => {
+                    self.answer(Answer::Last(Reply::Error(format!("ERR {error}"))));
+                }
+            }
+        }
+        true
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Now(reply) => self.reply(reply),
+            Answer::Several(replies) => {
+                for reply in replies {
+                    self.reply(reply);
+                }
+            }
+            Answer::Later(reply) => self.pending.push_back(Pending::Waiting(reply)),
+            Answer::Last(reply) => {
+                self.reply(reply);
+                self.state = State::Last;
+            }
+        }
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        if self.pending.is_empty() {
+            self.put(&reply);
+        } else {
+            self.pending.push_back(Pending::Ready(Some(reply)));
+        }
+    }
+
+    fn put(&mut self, reply: &Reply) {
+        encode(reply, self.session.version, &mut self.output);
+    }
+}
+
+/// The next reply, if it is there.
+fn next_at_once(pending: &mut FuturesOrdered<Pending>) -> Option<Option<Reply>> {
+    use futures_util::FutureExt;
+    pending.next().now_or_never()
+}
+
+/// Gives back the memory of a buffer that is empty and large.
+fn give_back(buffer: &mut BytesMut) {
+    if buffer.is_empty() && buffer.capacity() > KEPT_MAX {
+        *buffer = BytesMut::new();
+    }
+}

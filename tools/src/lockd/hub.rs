@@ -1,0 +1,245 @@
+//! Messages that clients did not ask for: channels that they subscribe to, and events of locks.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use super::locks::ConnectionId;
+use super::resp::Reply;
+
+/// So many messages may wait for a connection. One that does not read them is closed.
+const WAITING_MAX: usize = 1_024;
+
+/// The channel of lost locks.
+pub(super) const LOST: &[u8] = b"lockd:lost";
+
+/// Passes messages to connections.
+#[derive(Debug, Default)]
+pub(super) struct Hub(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    connections: HashMap<ConnectionId, Connection>,
+    channels: HashMap<Channel, BTreeSet<ConnectionId>>,
+}
+
+/// What a connection subscribes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    /// A channel.
+    Name,
+    /// All channels whose names begin with what is before a star at its end.
+    Pattern,
+}
+
+/// A channel, or a pattern of them, of those users whose locks begin with the same prefix.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Channel {
+    kind: Kind,
+    prefix: String,
+    name: Bytes,
+}
+
+impl Channel {
+    fn of(kind: Kind, prefix: &str, name: &[u8]) -> Self {
+        Channel { kind, prefix: prefix.to_owned(), name: Bytes::copy_from_slice(name) }
+    }
+
+    /// Whether it is a pattern of a channel.
+    fn fits(&self, prefix: &str, name: &[u8]) -> bool {
+        let is_pattern = self.kind == Kind::Pattern && self.prefix == prefix;
+        is_pattern
+            && match self.name.strip_suffix(b"*") {
+                Some(begin) => name.starts_with(begin),
+                None => self.name == name,
+            }
+    }
+}
+
+#[derive(Debug)]
+struct Connection {
+    outbox: Arc<Outbox>,
+    channels: BTreeSet<Channel>,
+}
+
+/// What waits for a connection. Empty, it takes next to no memory.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// `None`: too much waits, and the connection is to be closed.
+    waiting: Mutex<Option<VecDeque<Reply>>>,
+    changed: Notify,
+}
+
+/// The connection does not read what is sent to it.
+#[derive(Debug)]
+pub(super) struct Overflow;
+
+impl Outbox {
+    fn new() -> Self {
+        Outbox { waiting: Mutex::new(Some(VecDeque::new())), changed: Notify::new() }
+    }
+
+    /// The next message.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no message.
+    pub(super) async fn next(&self) -> Result<Reply, Overflow> {
+        loop {
+            let changed = self.changed.notified();
+            match self.waiting().as_mut() {
+                None => return Err(Overflow),
+                Some(waiting) => {
+                    if let Some(message) = waiting.pop_front() {
+                        return Ok(message);
+                    }
+                }
+            }
+            changed.await;
+        }
+    }
+
+    fn put(&self, message: Reply) {
+        let mut waiting = self.waiting();
+        if waiting.as_ref().is_some_and(|waiting| waiting.len() >= WAITING_MAX) {
+            *waiting = None;
+        }
+        if let Some(waiting) = waiting.as_mut() {
+            waiting.push_back(message);
+        }
+        drop(waiting);
+        self.changed.notify_one();
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<VecDeque<Reply>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hub {
+    /// A connection begins: what is sent to it.
+    pub(super) fn join(&self, connection: ConnectionId) -> Arc<Outbox> {
+        let outbox = Arc::new(Outbox::new());
+        let joined = Connection { outbox: Arc::clone(&outbox), channels: BTreeSet::new() };
+        self.state().connections.insert(connection, joined);
+        outbox
+    }
+
+    /// A connection has ended.
+    pub(super) fn leave(&self, connection: ConnectionId) {
+        let mut state = self.state();
+        if let Some(left) = state.connections.remove(&connection) {
+            for channel in left.channels {
+                state.drop_from(&channel, connection);
+            }
+        }
+    }
+
+    /// How many connections there are.
+    pub(super) fn connections(&self) -> usize {
+        self.state().connections.len()
+    }
+
+    /// Subscribes a connection to a channel of those that have this prefix; to how many it is then.
+    pub(super) fn subscribe(
+        &self,
+        connection: ConnectionId,
+        (kind, prefix): (Kind, &str),
+        channel: &[u8],
+    ) -> usize {
+        let channel = Channel::of(kind, prefix, channel);
+        let mut state = self.state();
+        state.channels.entry(channel.clone()).or_default().insert(connection);
+        let Some(connection) = state.connections.get_mut(&connection) else { return 0 };
+        connection.channels.insert(channel);
+        connection.channels.len()
+    }
+
+    /// The same in reverse.
+    pub(super) fn unsubscribe(
+        &self,
+        connection: ConnectionId,
+        (kind, prefix): (Kind, &str),
+        channel: &[u8],
+    ) -> usize {
+        let channel = Channel::of(kind, prefix, channel);
+        let mut state = self.state();
+        state.drop_from(&channel, connection);
+        let Some(connection) = state.connections.get_mut(&connection) else { return 0 };
+        connection.channels.remove(&channel);
+        connection.channels.len()
+    }
+
+    /// What a connection is subscribed to.
+    pub(super) fn subscriptions(&self, connection: ConnectionId, kind: Kind) -> Vec<Bytes> {
+        let state = self.state();
+        let connection = state.connections.get(&connection);
+        let channels = connection.into_iter().flat_map(|connection| connection.channels.iter());
+        channels.filter(|it| it.kind == kind).map(|channel| channel.name.clone()).collect()
+    }
+
+    /// Whether a connection is subscribed to anything.
+    pub(super) fn is_subscribed(&self, connection: ConnectionId) -> bool {
+        let state = self.state();
+        state.connections.get(&connection).is_some_and(|it| !it.channels.is_empty())
+    }
+
+    /// Sends a message to all that are subscribed to a channel; to how many.
+    pub(super) fn publish(&self, prefix: &str, channel: &[u8], payload: &Bytes) -> usize {
+        let state = self.state();
+        if state.channels.is_empty() {
+            return 0;
+        }
+        let mut count = 0;
+        let named = Channel::of(Kind::Name, prefix, channel);
+        let name = Reply::Bulk(named.name.clone());
+        if let Some(subscribers) = state.channels.get(&named) {
+            for connection in subscribers {
+                let payload = Reply::Bulk(payload.clone());
+                let message = vec![Reply::text("message"), name.clone(), payload];
+                state.send(*connection, Reply::Push(message));
+            }
+            count += subscribers.len();
+        }
+        let patterns = state.channels.iter().filter(|(it, _)| it.fits(prefix, channel));
+        for (pattern, subscribers) in patterns {
+            for connection in subscribers {
+                let (pattern, payload) =
+                    (Reply::Bulk(pattern.name.clone()), Reply::Bulk(payload.clone()));
+                let message = vec![Reply::text("pmessage"), pattern, name.clone(), payload];
+                state.send(*connection, Reply::Push(message));
+            }
+            count += subscribers.len();
+        }
+        count
+    }
+
+    /// Sends a message to one connection, if it is still there.
+    pub(super) fn send(&self, connection: ConnectionId, message: Reply) {
+        self.state().send(connection, message);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while it has it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn send(&self, connection: ConnectionId, message: Reply) {
+        if let Some(connection) = self.connections.get(&connection) {
+            connection.outbox.put(message);
+        }
+    }
+
+    fn drop_from(&mut self, channel: &Channel, connection: ConnectionId) {
+        if let Some(subscribers) = self.channels.get_mut(channel) {
+            subscribers.remove(&connection);
+            if subscribers.is_empty() {
+                self.channels.remove(channel);
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The life of the daemon: it connects, serves until a signal, and ends without breaking what it
+//! has promised.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use bakery_lock::{CancellationToken, LockClient};
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use sd_notify::NotifyState;
+use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
+
+use super::NAME;
+use super::boot::Boot;
+use super::daemon::{Counts, Daemon, PromiseTerms};
+use super::hub::Hub;
+use super::latches::Latches;
+use super::limits::Limits;
+use super::listen::{Serving, unix_listener};
+use super::locks::{Locks, Term};
+use super::options::{LongTtl, ServeOptions};
+use super::scripts::Scripts;
+use super::users::Users;
+use crate::connect::ConnectOptions;
+use crate::failure::Failure;
+use crate::host::{not_built, shut_down};
+use crate::outage::explained;
+use crate::output;
+use crate::signals::Signals;
+
+/// How long rows live by default, as the library has it.
+const TTL_DEFAULT: Duration = Duration::from_secs(60);
+
+/// How often the end looks whether locks are still held.
+const DRAIN_LOOK: Duration = Duration::from_millis(50);
+
+/// Options that don't fit together.
+#[derive(Debug, thiserror::Error)]
+enum OptionsError {
+    #[error(
+        "{0} can be reached from other machines: it needs --users, and --tls-server-cert with \
+         --tls-server-key"
+    )]
+    Open(std::net::SocketAddr),
+    #[error("{} can't be used", path.display())]
+    Tls {
+        path: PathBuf,
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Serves until a signal ends it.
+pub(super) async fn serve(
+    connection: &ConnectOptions,
+    options: ServeOptions,
+) -> Result<(), Failure> {
+    let mut signals = Signals::that_end()?;
+    let users = users(&options)?;
+    let tls = tls(&options)?;
+    let session = Arc::new(signals.or(connection.connect()).await?);
+    let builder = options.host.builder(&session, connection, options.ttl);
+    let builder = match &options.peers.0 {
+        Some(peers) => builder.peers(peers.clone()),
+        None => builder,
+    };
+    let build = Box::pin(async { builder.build().await.map_err(not_built) });
+    let client = signals.or(explained(&session, connection, build)).await?;
+    let daemon = Arc::new(daemon(client, connection, &options, users).await?);
+
+    let (connections, closing) = (TaskTracker::new(), CancellationToken::new());
+    let serving = Serving {
+        daemon: Arc::clone(&daemon),
+        connections: connections.clone(),
+        closing: closing.clone(),
+    };
+    listen(&serving, &options, tls).await?;
+    tell_ready(&options);
+    signals.next().await;
+
+    closing.cancel();
+    end(&daemon, &options, &mut signals).await;
+    Ok(())
+}
+
+async fn daemon(
+    client: LockClient,
+    connection: &ConnectOptions,
+    options: &ServeOptions,
+    users: Users,
+) -> Result<Daemon, Failure> {
+    let ttl = options.ttl.or(connection.settings.ttl).unwrap_or(TTL_DEFAULT);
+    let terms = PromiseTerms::of(&client, ttl).await?;
+    let terms = PromiseTerms {
+        renews_longer: options.long_ttl == LongTtl::Renew,
+        endless_over_tcp: options.endless_over_tcp,
+        ..terms
+    };
+    let limits = Limits {
+        connections: options.max_connections,
+        locks: options.max_locks,
+        ..Limits::default()
+    };
+    Ok(Daemon {
+        client,
+        locks: Locks::default(),
+        hub: Hub::default(),
+        latches: Latches::default(),
+        scripts: Scripts::new(options.script.iter().copied()),
+        users,
+        limits,
+        terms,
+        counts: Counts::default(),
+        started: Boot::now(),
+        is_ending: AtomicBool::new(false),
+    })
+}
+
+fn users(options: &ServeOptions) -> Result<Users, Failure> {
+    let Some(path) = &options.users else { return Ok(Users::everyone()) };
+    Users::from_file(path).map_err(|error| Failure::Usage(Box::new(error)))
+}
+
+fn tls(options: &ServeOptions) -> Result<Option<Arc<ServerConfig>>, Failure> {
+    let is_open = options.listen.iter().find(|address| !address.ip().is_loopback());
+    let (Some(certificate), Some(key)) = (&options.tls_server_cert, &options.tls_server_key) else {
+        return match is_open {
+            Some(address) => Err(usage(OptionsError::Open(*address))),
+            None => Ok(None),
+        };
+    };
+    if let (Some(address), None) = (is_open, &options.users) {
+        return Err(usage(OptionsError::Open(*address)));
+    }
+    server_config(certificate, key).map(Some)
+}
+
+fn server_config(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, Failure> {
+    type Cause = Box<dyn std::error::Error + Send + Sync>;
+    let unusable =
+        |path: &Path, cause: Cause| usage(OptionsError::Tls { path: path.to_owned(), cause });
+    let certificates: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
+    let certificates = certificates.map_err(|error| unusable(certificate, error.into()))?;
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, error.into()))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(certificate, error.into()))?
+        .with_no_client_auth()
+        .with_single_cert(certificates, private)
+        .map_err(|error| unusable(certificate, error.into()))?;
+    Ok(Arc::new(config))
+}
+
+fn usage(error: OptionsError) -> Failure {
+    Failure::Usage(Box::new(error))
+}
+
+async fn listen(
+    serving: &Serving,
+    options: &ServeOptions,
+    tls: Option<Arc<ServerConfig>>,
+) -> Result<(), Failure> {
+    for address in &options.listen {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(Failure::system("the address can't be listened at"))?;
+        tokio::spawn(serving.clone().tcp(listener, tls.clone()));
+    }
+    let listener = unix_listener(&options.socket, options.socket_mode)?;
+    tokio::spawn(serving.clone().unix(listener));
+    Ok(())
+}
+
+/// Informs the service manager, and people.
+fn tell_ready(options: &ServeOptions) {
+    output::note(&format!("{NAME}: serves at {}", options.socket.display()));
+    if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
+        output::warn(&format!("the service manager was not told: {error}"));
+    }
+}
+
+/// Ends the daemon: no further lock is granted, and those that are held have some time to end. What
+/// is promised for a time stays in the table for it.
+async fn end(daemon: &Arc<Daemon>, options: &ServeOptions, signals: &mut Signals) {
+    // The service manager waits in any case.
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    daemon.refuse_all();
+    let until = Boot::now().after(options.drain);
+    while daemon.locks.count() > 0 && !until.left().is_zero() {
+        tokio::select! {
+            _ = signals.next() => break,
+            () = tokio::time::sleep(DRAIN_LOOK) => {}
+        }
+    }
+    let mut kept = 0;
+    for held in daemon.locks.all() {
+        match held.term() {
+            Term::Until(_) => {
+                kept += 1;
+                held.abandon();
+            }
+            // Its owner can't learn of anything any more.
+            Term::Bound { .. } | Term::Process => {
+                let _ = daemon.release(&held).await;
+            }
+        }
+    }
+    if kept == 0 {
+        shut_down(&daemon.client).await;
+    } else {
+        output::note(&format!("{NAME}: {kept} locks stay taken until their rows expire"));
+    }
+}
