@@ -1,9 +1,9 @@
 //! `bakery-lockd`: locks for programs in any language, over the protocol of Redis.
 //!
-//! One process per host with one client of the library. [`listen`] accepts connections,
-//! [`connection`] reads commands from them, [`session`] finds the one that carries a command out
-//! ([`commands`]), and [`daemon`] has what all share: the [`locks`] that are held, the [`hub`] for
-//! messages, and the [`scripts`] of clients that send Lua.
+//! One process per host with one client of the library. `listen` accepts connections, `connection`
+//! reads commands from them, `session` finds the one of the `commands` that carries a command out,
+//! and `daemon` has what all share: the `locks` that are held, the `hub` for messages, and the
+//! `scripts` of clients that send Lua.
 
 mod boot;
 mod commands;

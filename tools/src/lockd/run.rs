@@ -1,6 +1,7 @@
 //! The life of the daemon: it connects, serves until a signal, and ends without breaking what it
 //! has promised.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -46,7 +47,7 @@ enum OptionsError {
         "{0} can be reached from other machines: it needs --users, and --tls-server-cert with \
          --tls-server-key"
     )]
-    Open(std::net::SocketAddr),
+    Open(SocketAddr),
     #[error("{} can't be used", path.display())]
     Tls {
         path: PathBuf,
@@ -79,8 +80,8 @@ pub(super) async fn serve(
         connections: connections.clone(),
         closing: closing.clone(),
     };
-    listen(&serving, &options, tls).await?;
-    tell_ready(&options);
+    let addresses = listen(&serving, &options, tls).await?;
+    tell_ready(&options, &addresses);
     signals.next().await;
 
     closing.cancel();
@@ -165,20 +166,25 @@ async fn listen(
     serving: &Serving,
     options: &ServeOptions,
     tls: Option<Arc<ServerConfig>>,
-) -> Result<(), Failure> {
+) -> Result<Vec<SocketAddr>, Failure> {
+    let mut addresses = Vec::new();
     for address in &options.listen {
         let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(Failure::system("the address can't be listened at"))?;
+        let refused = Failure::system("the address can't be listened at");
+        let listener = listener.map_err(refused)?;
+        addresses.extend(listener.local_addr());
         tokio::spawn(serving.clone().tcp(listener, tls.clone()));
     }
     let listener = unix_listener(&options.socket, options.socket_mode)?;
     tokio::spawn(serving.clone().unix(listener));
-    Ok(())
+    Ok(addresses)
 }
 
 /// Informs the service manager, and people.
-fn tell_ready(options: &ServeOptions) {
-    output::note(&format!("{NAME}: serves at {}", options.socket.display()));
+fn tell_ready(options: &ServeOptions, addresses: &[SocketAddr]) {
+    let socket = options.socket.display().to_string();
+    let all = [socket].into_iter().chain(addresses.iter().map(SocketAddr::to_string));
+    output::note(&format!("{NAME}: serves at {}", all.collect::<Vec<_>>().join(" and ")));
     if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
         output::warn(&format!("the service manager was not told: {error}"));
     }

@@ -35,6 +35,11 @@ pub(crate) fn lockctl(arguments: &[&str]) -> Command {
     tool(env!("CARGO_BIN_EXE_lockctl"), arguments)
 }
 
+/// `bakery-lockd`, likewise.
+pub(crate) fn lockd(arguments: &[&str]) -> Command {
+    tool(env!("CARGO_BIN_EXE_bakery-lockd"), arguments)
+}
+
 /// The variables of this process's environment that a tool would read.
 pub(crate) fn variables() -> impl Iterator<Item = OsString> {
     let names = std::env::vars_os().map(|(name, _)| name);
@@ -150,6 +155,11 @@ impl Tool {
     /// A command of `lockctl` that was not started yet.
     pub(crate) fn lockctl_command(&self, arguments: &[&str]) -> process::Command {
         self.on_cluster(lockctl(&[]), arguments)
+    }
+
+    /// A command of `bakery-lockd` that was not started yet.
+    pub(crate) fn lockd_command(&self, arguments: &[&str]) -> process::Command {
+        self.on_cluster(lockd(&[]), arguments)
     }
 
     /// Runs the tool, which must succeed, and returns its output.

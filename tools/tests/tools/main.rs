@@ -5,6 +5,7 @@ mod environment;
 mod help;
 mod lock_hosts;
 mod lockctl;
+mod lockd;
 mod outages;
 mod output;
 mod rights;

@@ -35,8 +35,8 @@ pub(in crate::lockd) fn wanted(
     }
 }
 
-/// `SET name owner NX PX ms` takes a lock that is free, `SET name owner XX PX ms` extends it, and so
-/// does `IFEQ owner`.
+/// `SET name owner NX PX ms` takes a lock that is free, `SET name owner XX PX ms` extends it, and
+/// so does `IFEQ owner`.
 pub(in crate::lockd) fn set(session: &Session, user: &User, words: &mut Words<'_>) -> Answered {
     let (name, owner) = (user.lock(words.word()?)?, words.word()?.clone());
     let (mut time, mut takes) = (None, None);
