@@ -55,20 +55,32 @@ pub(crate) fn sees_a_leftover(
     let holds = || log.holds.iter().filter(|hold| hold.object == object);
     let mut mine = holds().filter(|hold| hold.keeper == client && hold.from <= at);
     let Some(mine) = mine.next_back() else { return false };
-    holds().any(|other| {
-        let ended = other.until.as_ref().is_some_and(|(until, _)| *until <= mine.from);
+    // One that was let in as it was shut down held the object without a caller that knows.
+    let mut closed = log.failures.iter().filter(|failure| failure.why == "Closed");
+    let is_of_closed = closed.any(|other| {
         let deleted = log.writes.iter().any(|write| {
-            let is_delete = matches!(write.kind, WriteKind::Delete { of } if of == other.keeper);
-            is_delete
-                && (write.slot, write.object.as_str()) == (other.slot, object)
-                && write.sent >= other.from
-                && write.acknowledged.is_some_and(|acknowledged| acknowledged <= mine.from)
+            let is_delete = matches!(write.kind, WriteKind::Delete { of } if of == other.client);
+            let is_acknowledged = write.acknowledged.is_some_and(|at| at <= mine.from);
+            is_delete && write.object == object && write.sent >= other.at && is_acknowledged
         });
-        other.keeper != client
-            && ended
-            && !deleted
-            && may_be_ahead(mine.from.saturating_sub(other.from))
-    })
+        other.client != client && other.object == object && other.at <= mine.from && !deleted
+    });
+    is_of_closed
+        || holds().any(|other| {
+            let ended = other.until.as_ref().is_some_and(|(until, _)| *until <= mine.from);
+            let deleted = log.writes.iter().any(|write| {
+                let is_delete =
+                    matches!(write.kind, WriteKind::Delete { of } if of == other.keeper);
+                is_delete
+                    && (write.slot, write.object.as_str()) == (other.slot, object)
+                    && write.sent >= other.from
+                    && write.acknowledged.is_some_and(|acknowledged| acknowledged <= mine.from)
+            });
+            other.keeper != client
+                && ended
+                && !deleted
+                && may_be_ahead(mine.from.saturating_sub(other.from))
+        })
 }
 
 /// A caller that was told that its rows are missing although it had its place in the queue: it only

@@ -20,8 +20,9 @@ use super::plan::{Deed, Plan};
 /// may wait for its process to run.
 const SILENT: Duration = Duration::from_millis(1_950);
 
-/// A guest that asks so soon after it returned a turn keeps its position.
-const COMES_BACK: Duration = Duration::from_millis(1);
+/// A guest that asks so soon after it returned a turn keeps its position: one millisecond, and
+/// another one that its message may wait for its process to run.
+const COMES_BACK: Duration = Duration::from_millis(2);
 
 /// A guest that was overtaken in a line.
 pub(crate) fn check(plan: &Plan, log: &Log, object: &str) -> Option<String> {
@@ -164,7 +165,7 @@ fn guests_that_were_overtaken_are_found() {
     assert!(!found(&back), "it stands behind the other one");
     let at_once = [(2, 0, Returns), (1, 0, Asks), (2, 1, Asks), (2, 2, Granted)];
     assert!(!found(&at_once), "it comes back to its position");
-    let later = [(2, 0, Returns), (1, 0, Asks), (2, 2, Asks), (2, 3, Granted)];
+    let later = [(2, 0, Returns), (1, 0, Asks), (2, 3, Asks), (2, 4, Granted)];
     assert!(found(&later), "it comes back too late");
     let late = [(1, 0, Asks), (1, 1, Granted), (2, 2, Asks), (1, 3, Asks), (2, 4, Granted)];
     assert!(!found(&late), "its request is over");

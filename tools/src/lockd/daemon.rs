@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bakery_lock::{
-    ContenderInfo, ContenderState, EnsureError, ExpiringReason, InvalidOption, LockClient,
-    LockError, LockGuard, LockHandle, LostReason,
+    CancellationToken, ContenderInfo, ContenderState, EnsureError, ExpiringReason, InvalidOption,
+    LockClient, LockError, LockGuard, LockHandle, LostReason,
 };
 use bytes::Bytes;
 
@@ -80,6 +80,8 @@ pub(super) struct Wanted {
     pub(super) max_hold: Option<Duration>,
     pub(super) min_hold: Duration,
     pub(super) label: Option<String>,
+    /// Cancelled when its client has gone: it wants it no more then.
+    pub(super) closed: CancellationToken,
 }
 
 /// How a lock is wanted.
@@ -137,6 +139,10 @@ impl PromiseTerms {
     }
 }
 
+fn withdrawn() -> Refusal {
+    Refusal::of("LOCKFAILED", "withdrawn")
+}
+
 impl Daemon {
     /// Takes a lock; `None` if it is taken and the caller does not wait.
     ///
@@ -153,7 +159,8 @@ impl Daemon {
         if self.locks.count() >= self.limits.locks {
             return Err(Refusal::limit("this daemon holds as many locks as it may"));
         }
-        let Wanted { name, owner, peer, mode, wait, term, max_hold, min_hold, label } = wanted;
+        let Wanted { name, owner, peer, mode, wait, term, max_hold, min_hold, label, closed } =
+            wanted;
         if self.locks.find(name.in_table(), &owner).is_some() {
             return match wait {
                 Some(_) => Err(Refusal::error("this owner has the lock already")),
@@ -175,9 +182,18 @@ impl Daemon {
         if let Some(label) = label {
             request = request.label(label);
         }
-        let guard = match wait {
-            Some(wait) => Some(request.timeout(wait).acquire().await?),
-            None => request.try_acquire().await?,
+        let pending = self.locks.pend(name.shared(), owner.clone());
+        let acquired = async {
+            match wait {
+                Some(wait) => request.timeout(wait).acquire().await.map(Some),
+                None => request.try_acquire().await,
+            }
+        };
+        let guard = tokio::select! {
+            biased;
+            () = closed.cancelled() => return Err(withdrawn()),
+            () = pending.withdrawn() => return Err(withdrawn()),
+            acquired = acquired => acquired?,
         };
         Ok(guard.map(|guard| self.granted(name, owner, guard, peer, term)))
     }
@@ -249,6 +265,27 @@ impl Daemon {
         if let Some(guard) = self.locks.remove(held) {
             self.wake_waiters(held);
             drop(guard);
+        }
+    }
+
+    /// Releases the lock of an owner, or withdraws what it has requested and not been granted yet:
+    /// a client that gave up waiting releases what it may have got. Whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, the release continues.
+    pub(super) async fn release_of(&self, name: &LockName, owner: &[u8]) -> Result<bool, Refusal> {
+        let locks = &self.locks;
+        let is_withdrawn =
+            locks.find(name.in_table(), owner).is_none() && locks.withdraw(name.in_table(), owner);
+        // It may have been granted in between.
+        match locks.find(name.in_table(), owner) {
+            Some(held) => self.release(&held).await,
+            None => Ok(is_withdrawn),
         }
     }
 

@@ -29,6 +29,35 @@ struct State {
     /// Those that end with a connection.
     bound: HashMap<ConnectionId, Vec<Arc<Held>>>,
     count: usize,
+    /// What is requested and not granted yet.
+    pending: HashMap<(Arc<str>, Bytes), Vec<Arc<Notify>>>,
+}
+
+/// A request that is not granted yet.
+#[derive(Debug)]
+pub(super) struct Pending<'a> {
+    locks: &'a Locks,
+    key: (Arc<str>, Bytes),
+    withdrawn: Arc<Notify>,
+}
+
+impl Pending<'_> {
+    /// Waits until its owner wants it no more.
+    pub(super) async fn withdrawn(&self) {
+        self.withdrawn.notified().await;
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.locks.state();
+        if let Some(requests) = state.pending.get_mut(&self.key) {
+            requests.retain(|other| !Arc::ptr_eq(other, &self.withdrawn));
+            if requests.is_empty() {
+                state.pending.remove(&self.key);
+            }
+        }
+    }
 }
 
 /// A lock that is held for a client of the daemon.
@@ -160,6 +189,23 @@ impl Locks {
         let state = self.state();
         let held = state.by_name.get(name).into_iter().flatten();
         held.filter(|held| !held.is_over()).cloned().collect()
+    }
+
+    /// Notes a request, until it is dropped.
+    pub(super) fn pend(&self, name: Arc<str>, owner: Bytes) -> Pending<'_> {
+        let (key, withdrawn) = ((name, owner), Arc::new(Notify::new()));
+        self.state().pending.entry(key.clone()).or_default().push(Arc::clone(&withdrawn));
+        Pending { locks: self, key, withdrawn }
+    }
+
+    /// An owner wants no more what it has requested; whether there is a request.
+    pub(super) fn withdraw(&self, name: &str, owner: &[u8]) -> bool {
+        let key = (Arc::from(name), Bytes::copy_from_slice(owner));
+        let requests = self.state().pending.remove(&key).unwrap_or_default();
+        for withdrawn in &requests {
+            withdrawn.notify_one();
+        }
+        !requests.is_empty()
     }
 
     /// Notes a lock that was granted.

@@ -58,7 +58,7 @@ pub(super) struct Session {
     /// `None` until it has logged in.
     user: Option<Arc<User>>,
     pub(super) client_name: String,
-    /// Cancelled when the client has closed the connection: it waits for no lock any more.
+    /// Cancelled when the client has closed the connection: it wants no lock any more.
     pub(super) closed: CancellationToken,
 }
 

@@ -86,15 +86,11 @@ pub(in crate::lockd) fn lock(session: &Session, user: &User, words: &mut Words<'
     };
     let owner = owner.unwrap_or_else(|| Bytes::from(Uuid::new_v4().simple().to_string()));
     let peer = session.peer;
-    let wanted = Wanted { name, owner, peer, mode, wait, term, max_hold: hold, min_hold, label };
-    let (daemon, closed) = (Arc::clone(&session.daemon), session.closed.clone());
+    let (max_hold, closed) = (hold, session.closed.clone());
+    let wanted = Wanted { name, owner, peer, mode, wait, term, max_hold, min_hold, label, closed };
+    let daemon = Arc::clone(&session.daemon);
     Answer::later(async move {
-        let taken = tokio::select! {
-            biased;
-            () = closed.cancelled() => return Err(Refusal::of("LOCKFAILED", "withdrawn")),
-            taken = daemon.take(wanted) => taken?,
-        };
-        let Some(held) = taken else { return Ok(Reply::Null) };
+        let Some(held) = daemon.take(wanted).await? else { return Ok(Reply::Null) };
         let token = if fence { Some(held.handle.fencing_token().await?.value()) } else { None };
         Ok(granted(&held, token))
     })
@@ -111,10 +107,10 @@ fn granted(held: &Held, token: Option<i64>) -> Reply {
 
 /// `UNLOCK name owner`: 1, or 0 if this owner does not hold it.
 pub(in crate::lockd) fn unlock(session: &Session, user: &User, words: &mut Words<'_>) -> Answered {
-    let Some(held) = named(session, user, words)? else { return Ok(Reply::Integer(0).into()) };
+    let (name, owner) = (user.lock(words.word()?)?, words.word()?.clone());
     words.end()?;
     let daemon = Arc::clone(&session.daemon);
-    Answer::later(async move { daemon.release(&held).await.map(Reply::flag) })
+    Answer::later(async move { daemon.release_of(&name, &owner).await.map(Reply::flag) })
 }
 
 /// `RENEW name owner TTL ms`: how long it is held, or 0 if it is not.

@@ -32,6 +32,7 @@ pub(in crate::lockd) fn wanted(
         max_hold: None,
         min_hold: Duration::ZERO,
         label: None,
+        closed: session.closed.clone(),
     }
 }
 
@@ -220,11 +221,10 @@ pub(in crate::lockd) fn delete_if(
     if !words.word()?.eq_ignore_ascii_case(b"IFEQ") {
         return Err(Refusal::error("syntax error"));
     }
-    let held = session.daemon.locks.find(name.in_table(), words.word()?);
+    let owner = words.word()?.clone();
     words.end()?;
-    let Some(held) = held else { return Ok(Reply::Integer(0).into()) };
     let daemon = Arc::clone(&session.daemon);
-    Answer::later(async move { Ok(Reply::flag(daemon.release(&held).await?)) })
+    Answer::later(async move { daemon.release_of(&name, &owner).await.map(Reply::flag) })
 }
 
 /// `DEL name ..`: how many were released. Only those who took a lock may release it without its

@@ -175,17 +175,13 @@ fn own(daemon: &Daemon, name: &LockName, call: &Call) -> Result<Option<Arc<Held>
 
 fn release(session: &Session, user: &User, behaviour: Behaviour, call: &Call) -> Answered {
     let (daemon, name) = (Arc::clone(&session.daemon), call.name(user)?);
-    let held = own(&daemon, &name, call)?;
+    let owner = call.argument(1)?.clone();
     let channel = match behaviour {
         Behaviour::ReleaseAndPublish => Some((call.argument(2)?.clone(), call.keys[0].clone())),
         _ => None,
     };
     Answer::later(async move {
-        let is_released = match &held {
-            Some(held) => daemon.release(held).await?,
-            None => false,
-        };
-        if is_released {
+        if daemon.release_of(&name, &owner).await? {
             if let Some((channel, message)) = channel {
                 daemon.hub.publish(name.prefix(), &channel, &message);
             }
@@ -351,14 +347,12 @@ fn extend_all(session: &Session, user: &User, call: &Call) -> Answered {
 }
 
 fn release_all(session: &Session, user: &User, call: &Call) -> Answered {
-    let (names, owner) = (call.names(user)?, call.argument(1)?);
+    let (names, owner) = (call.names(user)?, call.argument(1)?.clone());
     let daemon = Arc::clone(&session.daemon);
-    let held: Vec<_> =
-        names.iter().filter_map(|name| daemon.locks.find(name.in_table(), owner)).collect();
     Answer::later(async move {
         let mut released = 0;
-        for held in &held {
-            released += usize::from(daemon.release(held).await?);
+        for name in &names {
+            released += usize::from(daemon.release_of(name, &owner).await?);
         }
         Ok(count(released))
     })
