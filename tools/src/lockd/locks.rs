@@ -4,11 +4,11 @@
 //! the lock, over any connection.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bakery_lock::{LockGuard, LockHandle};
+use bakery_lock::{FencingError, LockGuard, LockHandle};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
@@ -74,6 +74,8 @@ pub(super) struct Held {
     term_changed: Notify,
     /// How often its owner has it, if it may have it more than once.
     uses: AtomicU32,
+    /// The last fencing token; zero: none was issued.
+    token: AtomicI64,
 }
 
 /// When a lock ends that is not released.
@@ -104,6 +106,7 @@ impl Held {
             term: Mutex::new(term),
             term_changed: Notify::new(),
             uses: AtomicU32::new(1),
+            token: AtomicI64::new(0),
         })
     }
 
@@ -135,6 +138,18 @@ impl Held {
                 Term::Bound { .. } | Term::Process => changed.await,
             }
         }
+    }
+
+    /// Issues a fencing token.
+    pub(super) async fn token(&self) -> Result<i64, FencingError> {
+        let token = self.handle.fencing_token().await?.value();
+        self.token.fetch_max(token, Ordering::Relaxed);
+        Ok(token)
+    }
+
+    /// The last token that was issued.
+    pub(super) fn last_token(&self) -> Option<i64> {
+        Some(self.token.load(Ordering::Relaxed)).filter(|token| *token > 0)
     }
 
     /// Leaves its rows to expire, as after a crash.

@@ -91,7 +91,7 @@ pub(in crate::lockd) fn lock(session: &Session, user: &User, words: &mut Words<'
     let daemon = Arc::clone(&session.daemon);
     Answer::later(async move {
         let Some(held) = daemon.take(wanted).await? else { return Ok(Reply::Null) };
-        let token = if fence { Some(held.handle.fencing_token().await?.value()) } else { None };
+        let token = if fence { Some(held.token().await?) } else { None };
         Ok(granted(&held, token))
     })
 }
@@ -134,7 +134,7 @@ pub(in crate::lockd) fn token(session: &Session, user: &User, words: &mut Words<
     let held = named(session, user, words)?;
     words.end()?;
     let Some(held) = held else { return Ok(Reply::Null.into()) };
-    Answer::later(async move { Ok(Reply::Integer(held.handle.fencing_token().await?.value())) })
+    Answer::later(async move { Ok(Reply::Integer(held.token().await?)) })
 }
 
 /// `HELD name owner`: for how many milliseconds, 0 if it is not.

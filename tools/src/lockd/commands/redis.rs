@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::native::milliseconds;
+use super::redisson;
 use crate::lockd::daemon::{Daemon, Mode, Wanted, WantedTerm};
 use crate::lockd::locks::Held;
 use crate::lockd::peer::Peer;
@@ -134,8 +135,12 @@ async fn owner(daemon: &Daemon, name: &LockName) -> Result<Option<(Bytes, Durati
 
 /// `GET name`: the owner.
 pub(in crate::lockd) fn get(session: &Session, user: &User, words: &mut Words<'_>) -> Answered {
-    let name = user.lock(words.word()?)?;
+    let key = words.word()?;
     words.end()?;
+    if let Some(lock) = redisson::lock_of_token(key) {
+        return redisson::token(session, &user.lock(lock)?);
+    }
+    let name = user.lock(key)?;
     let daemon = Arc::clone(&session.daemon);
     Answer::later(async move {
         Ok(owner(&daemon, &name).await?.map_or(Reply::Null, |(owner, _)| Reply::Bulk(owner)))

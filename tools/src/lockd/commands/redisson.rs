@@ -91,8 +91,8 @@ pub(super) fn fenced(session: &Session, user: &User, call: &Call) -> Answered {
             Taken::Held(held) => held,
             Taken::Taken(left) => return Ok(Reply::Array(vec![left, Reply::Integer(-1)])),
         };
-        match held.handle.fencing_token().await {
-            Ok(token) => Ok(Reply::Array(vec![Reply::Integer(-1), Reply::Integer(token.value())])),
+        match held.token().await {
+            Ok(token) => Ok(Reply::Array(vec![Reply::Integer(-1), Reply::Integer(token)])),
             Err(error) => {
                 // The client does not know that it holds it.
                 if held.use_less() == 0 {
@@ -101,6 +101,26 @@ pub(super) fn fenced(session: &Session, user: &User, call: &Call) -> Answered {
                 Err(error.into())
             }
         }
+    })
+}
+
+/// The lock whose token a key names.
+pub(super) fn lock_of_token(key: &[u8]) -> Option<&[u8]> {
+    let name = key.strip_prefix(b"redisson_lock_token:")?;
+    // A name with braces gets no others.
+    Some(name.strip_prefix(b"{").and_then(|name| name.strip_suffix(b"}")).unwrap_or(name))
+}
+
+/// `GET` of the token of a lock: one that was issued to its holder, or nothing if it is free.
+pub(super) fn token(session: &Session, name: &LockName) -> Answered {
+    let holders = session.daemon.locks.holders(name.in_table());
+    let Some(held) = holders.into_iter().next() else { return Ok(Reply::Null.into()) };
+    Answer::later(async move {
+        let token = match held.last_token() {
+            Some(token) => token,
+            None => held.token().await?,
+        };
+        Ok(Reply::text(token.to_string()))
     })
 }
 

@@ -8,7 +8,8 @@ use support::pace;
 use super::{Daemon, LONG, until_taken};
 
 /// The script by which most clients release a lock.
-const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
+                       return redis.call('del', KEYS[1]) else return 0 end";
 
 /// And by which they extend it.
 const EXTEND: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return \
