@@ -96,13 +96,15 @@ async fn storm(peers: usize) {
     let rows = rows_left(&scene, objects).await;
     let ledger = crew.ledger();
     let (violations, tasks) = (ledger.violations(), CLIENTS * TASKS);
-    let report = Report { faults, stormed, healed, ledger: &ledger, violations, tasks, rows };
+    let report =
+        Report { faults, stormed, healed, ledger: &ledger, violations, tasks, peers, rows };
     println!("{report}");
     if report.wrong() > 0 {
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("storm-{seed}.txt"));
         std::fs::write(&file, ledger.histories()).expect("there is room for a file");
         panic!("the histories are in {}", file.display());
     }
+    assert!(peers == 0 || ledger.fewest_kept_used(peers) > 0, "a client used no kept place");
 }
 
 /// Waits until enough has happened.

@@ -30,6 +30,8 @@ pub(crate) struct Ledger {
     /// Grants that were waited for with a ticket, because another client was there.
     pub(crate) contended: u64,
     pub(crate) tokens: u64,
+    /// Turns of kept places, by the client that kept them.
+    kept_used: BTreeMap<usize, u64>,
     /// What did not come to a good end, by kind.
     pub(crate) failures: BTreeMap<String, u64>,
     served: BTreeSet<(usize, String)>,
@@ -60,6 +62,7 @@ impl Ledger {
             subleases: 0,
             contended: 0,
             tokens: 0,
+            kept_used: BTreeMap::new(),
             failures: BTreeMap::new(),
             served: BTreeSet::new(),
         }
@@ -95,6 +98,7 @@ impl Ledger {
             What::Served => {
                 self.served.insert((client, name));
             }
+            What::UsedKept(turns) => *self.kept_used.entry(client).or_default() += turns,
         }
     }
 
@@ -125,6 +129,17 @@ impl Ledger {
     /// How many tasks got their lock after all had been healed.
     pub(crate) fn served(&self) -> usize {
         self.served.len()
+    }
+
+    /// How many turns of kept places there were, of all clients,
+    pub(crate) fn kept_used(&self) -> u64 {
+        self.kept_used.values().sum()
+    }
+
+    /// and of the client with the fewest of this many.
+    pub(crate) fn fewest_kept_used(&self, clients: usize) -> u64 {
+        let of = |client| self.kept_used.get(&client).copied().unwrap_or(0);
+        (0..clients).map(of).min().unwrap_or(0)
     }
 
     /// For how long turns were given while another client waited in the table, at most.
@@ -218,6 +233,20 @@ mod tests {
         assert_eq!(with((2, "a", round(3, None, 4))), [0, 1, 0, 0]);
         assert_eq!(with((2, "a", place(100_000_001))), [0, 0, 1, 0]);
         assert_eq!(with((2, "a", drew(9, 11))), [0, 0, 0, 1]);
+    }
+
+    // Goal: a client that never used a kept place is noticed.
+    // Method: three clients, of which two report uses.
+    #[test]
+    fn uses_of_kept_places_are_counted_by_client() {
+        let ledger = ledger(&[
+            (0, NO_OBJECT, What::UsedKept(3)),
+            (1, NO_OBJECT, What::UsedKept(1)),
+            (0, NO_OBJECT, What::UsedKept(4)),
+        ]);
+        assert_eq!(ledger.kept_used(), 8);
+        assert_eq!(ledger.fewest_kept_used(2), 1);
+        assert_eq!(ledger.fewest_kept_used(3), 0);
     }
 
     // Goal: a killed client held the lock until then, and no other client may have had it.

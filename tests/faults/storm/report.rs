@@ -21,6 +21,8 @@ pub(crate) struct Report<'a> {
     pub(crate) violations: Violations,
     /// How many are to be served.
     pub(crate) tasks: usize,
+    /// How many clients keep places.
+    pub(crate) peers: usize,
     /// Rows that are left, by object.
     pub(crate) rows: BTreeMap<String, Vec<String>>,
 }
@@ -40,7 +42,7 @@ impl Report<'_> {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { faults, stormed, healed, ledger, violations, tasks: _, rows } = self;
+        let Report { faults, stormed, healed, ledger, violations, peers, rows, .. } = self;
         writeln!(f, "{}\n", table("fault", faults.iter().map(|(kind, n)| (*kind, n.to_string()))))?;
         let millis = |time: Duration| format!("{} ms", time.as_millis());
         let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
@@ -48,6 +50,11 @@ impl fmt::Display for Report<'_> {
             ("grants", ledger.grants.to_string()),
             ("contended grants", ledger.contended.to_string()),
             ("turns of guests", ledger.subleases.to_string()),
+            ("turns of kept places", ledger.kept_used().to_string()),
+            (
+                "turns of kept places, the client with peers that had fewest",
+                ledger.fewest_kept_used(*peers).to_string(),
+            ),
             (
                 "a client in the table was overtaken by turns for, at most",
                 millis(ledger.overtaken()),

@@ -32,6 +32,8 @@ pub(crate) enum What {
     Failed(String),
     /// It got the lock after all had been healed.
     Served,
+    /// It gave this many turns of places that it had kept.
+    UsedKept(u64),
 }
 
 impl fmt::Display for Said {
@@ -46,6 +48,7 @@ impl fmt::Display for Said {
             What::Drew(Drawn { asked, given, value }) => write!(f, "drew {asked} {given} {value}"),
             What::Failed(how) => write!(f, "failed {how}"),
             What::Served => write!(f, "served"),
+            What::UsedKept(turns) => write!(f, "used-kept {turns}"),
         }
     }
 }
@@ -65,6 +68,7 @@ impl FromStr for Said {
             ("drew", _) => What::Drew(drawn(rest).ok_or_else(not_said)?),
             ("failed", _) => What::Failed(rest.to_owned()),
             ("served", _) => What::Served,
+            ("used-kept", Ok(&[turns])) => What::UsedKept(turns),
             _ => return Err(not_said()),
         };
         Ok(Said { object: object.to_owned(), what })
@@ -90,6 +94,7 @@ fn reports_survive_as_lines() {
         What::Drew(Drawn { asked: 5, given: 6, value: -7 }),
         What::Failed("lost: the lease ran out".to_owned()),
         What::Served,
+        What::UsedKept(8),
     ] {
         let said = Said { object: "hot-1".to_owned(), what };
         assert_eq!(said.to_string().parse(), Ok(said));

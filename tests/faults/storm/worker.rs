@@ -34,8 +34,16 @@ const COMMON: usize = 3;
 /// Names that only one client wants, with a task each.
 const OWN: usize = 1;
 
+/// The home of the client, a name that it wants again and again, so that it keeps the place if it
+/// has peers; and the home of another client, that it wants now and then.
+const HOMES: usize = 2;
+
+/// The other client is this many after it: the homes of two peers are visited by clients that wait
+/// in the table.
+const VISITED: usize = 3;
+
 /// How many tasks a client has.
-pub(crate) const TASKS: usize = COMMON + OWN;
+pub(crate) const TASKS: usize = COMMON + OWN + HOMES;
 
 /// How long it takes until a task comes back for a name of its own.
 const OWN_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -56,6 +64,13 @@ const STAY_MAX: Duration = Duration::from_millis(60);
 
 /// How long it takes until a task of such a client comes back for a name of its own.
 const PEER_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How long it takes until a task comes back for the home of its client: shorter than idle places
+/// are kept,
+const HOME_PAUSE_MAX: Duration = Duration::from_millis(400);
+
+/// and until one comes back for the home of another client.
+const VISIT_PAUSE_MAX: Duration = Duration::from_secs(3);
 
 /// Which client a program is, and how it reaches the nodes and other clients.
 #[derive(Debug)]
@@ -152,8 +167,10 @@ async fn client_program() {
         None => (LOOK_PAUSE, OWN_PAUSE_MAX),
     };
     let recorded = Some(Arc::clone(&recorder));
+    let counting = tokio::spawn(tell_kept_uses(locks.clone()));
     let hands = Hands { locks, ending, stay_max, own_pause_max, recorder: recorded };
     work(order.client, order.seed, hands).await;
+    counting.abort();
     telling.abort();
     tell(&recorder);
 }
@@ -199,8 +216,11 @@ async fn work(client: usize, seed: u64, hands: Hands) -> usize {
     let common = (client..client + COMMON).map(|number| number % CLIENTS);
     let common = common.map(|number| (format!("common-{number}"), Duration::ZERO));
     let own = (0..OWN).map(|number| (format!("own-{client}-{number}"), hands.own_pause_max));
+    let visited = (client + VISITED) % CLIENTS;
+    let homes: [_; HOMES] = [(client, HOME_PAUSE_MAX), (visited, VISIT_PAUSE_MAX)];
+    let homes = homes.map(|(home, pause_max)| (format!("home-{home}"), pause_max));
     let mut tasks = JoinSet::new();
-    for (object, pause_max) in common.chain(own) {
+    for (object, pause_max) in common.chain(own).chain(homes) {
         let hands = hands.clone();
         let mut chance = StdRng::from_rng(&mut chance);
         tasks.spawn(async move {
@@ -322,6 +342,19 @@ async fn tell_rounds(recorder: Arc<Mutex<Recorder>>) {
     loop {
         tell(&recorder);
         sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Tells how often kept places were used, so that little is left out when the client is killed.
+async fn tell_kept_uses(locks: LockClient) {
+    let mut told = 0;
+    loop {
+        let used = locks.statistics().kept_used;
+        if used > told {
+            say(NO_OBJECT, What::UsedKept(used - told));
+            told = used;
+        }
+        sleep(Duration::from_millis(100)).await;
     }
 }
 
