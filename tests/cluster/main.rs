@@ -8,6 +8,7 @@ mod dropped;
 mod election;
 mod hold;
 mod holder;
+mod kept;
 mod limited;
 mod line;
 mod lossy;
