@@ -28,6 +28,9 @@ pub(crate) struct Arguments {
     /// How many names are locked.
     #[arg(long)]
     names: Option<u32>,
+    /// Lock the many names by a client with peers, which keeps idle locks that it uses again.
+    #[arg(long)]
+    peers: bool,
     /// How many clients wait for one name, at most.
     #[arg(long)]
     waiters: Option<u32>,
@@ -55,6 +58,8 @@ pub(crate) enum Part {
     Left,
     /// A name for which clients waited that died.
     Died,
+    /// A name for which very many clients waited that died before anyone read it again.
+    Expired,
     /// Very many names.
     Names,
     /// One name that is locked very often.
@@ -84,8 +89,12 @@ pub(crate) struct Sizes {
     pub(crate) left: &'static [u32],
     /// How many clients wait for a name and die.
     pub(crate) died: &'static [u32],
+    /// How many clients' rows expire.
+    pub(crate) expired: &'static [u32],
     /// How many names are locked once,
     pub(crate) names: u32,
+    /// by a client with peers or without,
+    pub(crate) peers: bool,
     /// and how many between looks.
     pub(crate) names_between: u32,
     /// How often one name is locked,
@@ -108,7 +117,7 @@ impl Arguments {
         let (locks, names) = (self.locks.unwrap_or(sizes.locks), self.names.unwrap_or(sizes.names));
         let most = self.waiters.unwrap_or(u32::MAX);
         let waiters = &sizes.waiters[..sizes.waiters.partition_point(|number| *number <= most)];
-        Sizes { locks, names, waiters, ..sizes }
+        Sizes { locks, names, waiters, peers: self.peers, ..sizes }
     }
 
     pub(crate) fn json_file(&self) -> PathBuf {
@@ -130,7 +139,9 @@ impl Sizes {
         held_for: Duration::from_secs(60),
         left: &[100, 1_000, 10_000],
         died: &[100, 1_000],
+        expired: &[1_000, 10_000, 25_000],
         names: 1_000_000,
+        peers: false,
         names_between: 100_000,
         locks: 1_000_000,
         locks_between: 25_000,
@@ -147,6 +158,7 @@ impl Sizes {
         held_for: Duration::from_secs(5),
         left: &[10, 100],
         died: &[10],
+        expired: &[10],
         names: 10_000,
         names_between: 5_000,
         locks: 10_000,

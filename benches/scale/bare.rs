@@ -67,6 +67,6 @@ impl LockRows {
     }
 }
 
-fn unix_micros() -> Result<i64> {
+pub(crate) fn unix_micros() -> Result<i64> {
     Ok(i64::try_from(UNIX_EPOCH.elapsed()?.as_micros())?)
 }

@@ -124,7 +124,8 @@ pub(crate) async fn wait_for_death(doomed: Doomed) -> Result<()> {
     Ok(())
 }
 
-async fn compare(
+/// Times a lock of the name beside locks of young ones.
+pub(crate) async fn compare(
     ground: &Ground<'_>,
     name: &str,
     measure: &str,

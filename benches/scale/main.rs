@@ -8,6 +8,7 @@
 mod age;
 mod arguments;
 mod bare;
+mod expired;
 mod flushes;
 mod ground;
 mod held;
@@ -69,6 +70,7 @@ async fn measure(ground: &Ground<'_>, part: Part, sizes: &Sizes) -> Result<Vec<R
         Part::Held => held::measure(ground, sizes).await,
         Part::Left => leavers::left(ground, sizes).await,
         Part::Died => leavers::died(ground, sizes).await,
+        Part::Expired => expired::measure(ground, sizes).await,
         Part::Names => names::measure(ground, sizes).await,
         Part::Age => age::measure(ground, sizes).await,
     }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::arguments::Sizes;
 use crate::ground::{BARE, LOCK, OLD, YOUNG};
-use crate::{age, flushes, held, leavers, names, waiters};
+use crate::{age, expired, flushes, held, leavers, names, waiters};
 
 /// All of a run.
 #[derive(Serialize)]
@@ -158,15 +158,17 @@ fn judge(records: &[Record], sizes: &Sizes) -> Vec<Outcome> {
         of_floor("lock / floor, beside all the held locks", held::MEASURE, held),
         of_floor("lock / floor, after all the names", names::MEASURE, named),
     ]);
-    for (numbers, what, measure) in [
-        (sizes.died, "clients died", leavers::DIED),
-        (sizes.died, "clients died and a flush", leavers::DIED_FLUSHED),
-        (sizes.left, "clients left", leavers::LEFT),
-        (sizes.left, "clients left and a flush", leavers::LEFT_FLUSHED),
+    for (bound, numbers, what, measure) in [
+        (1.3, sizes.died, "clients died", leavers::DIED),
+        (1.3, sizes.died, "clients died and a flush", leavers::DIED_FLUSHED),
+        (1.3, sizes.expired, "clients' rows expired", expired::MEASURE),
+        (1.3, sizes.expired, "clients' rows expired and a flush", expired::FLUSHED),
+        (1.5, sizes.left, "clients left", leavers::LEFT),
+        (1.5, sizes.left, "clients left and a flush", leavers::LEFT_FLUSHED),
     ] {
         let clients = u64::from(numbers.last().copied().unwrap_or(0));
         let what = format!("lock after {clients} {what} / young names");
-        targets.push(of_young(&what, 1.5, measure, Some((leavers::CLIENTS, clients))));
+        targets.push(of_young(&what, bound, measure, Some((leavers::CLIENTS, clients))));
     }
     targets.push(of_young(
         &format!("lock after {} locks / young names", sizes.locks),
