@@ -21,8 +21,8 @@ use support::program::{self, Program};
 use support::scene::{Scene, built};
 
 /// This often a keeper is killed, and stopped,
-const KILLS: usize = 200;
-const STOPS: usize = 50;
+const KILLS: usize = 40;
+const STOPS: usize = 20;
 /// this many at a time.
 const AT_A_TIME: usize = 10;
 

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bakery_lock::{CancellationToken, LockClient};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
@@ -62,6 +63,7 @@ pub(super) async fn serve(
     options: ServeOptions,
 ) -> Result<(), Failure> {
     let mut signals = Signals::that_end()?;
+    raise_limit_of_descriptors();
     let users = users(&options)?;
     let tls = tls(&options)?;
     let session = Arc::new(signals.or(connection.connect()).await?);
@@ -87,6 +89,13 @@ pub(super) async fn serve(
     closing.cancel();
     end(&daemon, &options, &mut signals).await;
     Ok(())
+}
+
+/// Each connection takes a descriptor, and by default a process gets no more than a thousand.
+fn raise_limit_of_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // One that is refused leaves what there was.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 async fn daemon(

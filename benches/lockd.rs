@@ -1,0 +1,275 @@
+//! What a lock of `bakery-lockd` costs, with Redis in the same run.
+//!
+//!     cargo bench --bench lockd -- --lockd /run/bakery-lock/lockd.sock --lockd-tcp 127.0.0.1:6380 \
+//!         --redis /tmp/redis.sock --redis-tcp 127.0.0.1:6379 --pid $(pidof bakery-lockd)
+//!
+//! Both run already: the daemon on three nodes, Redis without persistence. A lock is `SET NX PX` and
+//! the script that most clients release it with, over blocking sockets, so that the client costs
+//! as little as it can. Sides take turns.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+
+/// The script that releases a lock.
+const RELEASE: &str = "if redis.call(\"get\",KEYS[1]) == ARGV[1] then return \
+                       redis.call(\"del\",KEYS[1]) else return 0 end";
+
+#[derive(Parser)]
+struct Arguments {
+    /// The daemon's socket.
+    #[arg(long)]
+    lockd: PathBuf,
+    /// An address of the daemon.
+    #[arg(long)]
+    lockd_tcp: SocketAddr,
+    /// The socket of Redis.
+    #[arg(long)]
+    redis: PathBuf,
+    /// An address of Redis.
+    #[arg(long)]
+    redis_tcp: SocketAddr,
+    /// The daemon's process, to see its memory.
+    #[arg(long)]
+    pid: u32,
+    /// How often the sides take turns.
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+    /// Locks of a round.
+    #[arg(long, default_value_t = 500)]
+    locks: usize,
+    /// Connections that pass one lock on.
+    #[arg(long, default_value_t = 16)]
+    contenders: usize,
+    /// Connections that do nothing.
+    #[arg(long, default_value_t = 10_000)]
+    idle: usize,
+    /// Given by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// One connection.
+enum Connection {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Connection {
+    fn unix(path: &Path) -> Result<Self> {
+        let stream = UnixStream::connect(path).with_context(|| path.display().to_string())?;
+        Ok(Connection::Unix(stream))
+    }
+
+    fn tcp(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).with_context(|| address.to_string())?;
+        stream.set_nodelay(true)?;
+        Ok(Connection::Tcp(stream))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        match self {
+            Connection::Unix(stream) => stream.write_all(bytes)?,
+            Connection::Tcp(stream) => stream.write_all(bytes)?,
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        Ok(match self {
+            Connection::Unix(stream) => stream.read(buffer)?,
+            Connection::Tcp(stream) => stream.read(buffer)?,
+        })
+    }
+
+    /// Sends a command, and expects an answer of one line.
+    fn call(&mut self, command: &[u8], expected: &[u8]) -> Result<()> {
+        self.write(command)?;
+        let mut answer = [0; 512];
+        let mut length = 0;
+        while !answer[..length].ends_with(b"\r\n") {
+            let more = self.read(&mut answer[length..])?;
+            ensure!(more > 0, "the server has closed the connection");
+            length += more;
+        }
+        let answer = &answer[..length];
+        ensure!(answer == expected, "{}", answer.escape_ascii());
+        Ok(())
+    }
+}
+
+/// A command as it is sent.
+fn command(words: &[&str]) -> Vec<u8> {
+    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    let words: Vec<_> = words.collect();
+    format!("*{}\r\n{}", words.len(), words.concat()).into_bytes()
+}
+
+/// What is measured of one server.
+struct Side {
+    name: &'static str,
+    connection: Connection,
+    /// Microseconds of each lock and of each release.
+    locks: Vec<u64>,
+    releases: Vec<u64>,
+}
+
+impl Side {
+    fn new(name: &'static str, connection: Connection) -> Self {
+        Side { name, connection, locks: Vec::new(), releases: Vec::new() }
+    }
+
+    fn round(
+        &mut self,
+        locks: usize,
+        is_counted: bool,
+        names: &dyn Fn(usize) -> String,
+    ) -> Result<()> {
+        for number in 0..locks {
+            let name = names(number);
+            let lock = command(&["SET", &name, "owner", "NX", "PX", "30000"]);
+            let release = command(&["EVAL", RELEASE, "1", &name, "owner"]);
+            let began = Instant::now();
+            self.connection.call(&lock, b"+OK\r\n")?;
+            let held = Instant::now();
+            self.connection.call(&release, b":1\r\n")?;
+            if is_counted {
+                self.locks.push(nanos(held - began));
+                self.releases.push(nanos(held.elapsed()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn median(values: &mut [u64]) -> f64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).map_or(f64::NAN, |value| *value as f64 / 1_000.0)
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    again_and_again(&arguments)?;
+    handoffs(&arguments)?;
+    idle(&arguments)
+}
+
+/// One name, and names in turn.
+fn again_and_again(arguments: &Arguments) -> Result<()> {
+    for (what, names) in [("one name", 1), ("1,000 names in turn", 1_000)] {
+        let mut sides = vec![
+            Side::new("Redis, socket", Connection::unix(&arguments.redis)?),
+            Side::new("lockd, socket", Connection::unix(&arguments.lockd)?),
+            Side::new("Redis, TCP", Connection::tcp(arguments.redis_tcp)?),
+            Side::new("lockd, TCP", Connection::tcp(arguments.lockd_tcp)?),
+        ];
+        for round in 0..=arguments.rounds {
+            for side in &mut sides {
+                let names = |number: usize| format!("bench{}", number % names);
+                // The first one warms up.
+                side.round(arguments.locks, round > 0, &names)?;
+            }
+        }
+        println!("{what}: microseconds, medians");
+        println!("{:16} {:>8} {:>8}", "", "lock", "release");
+        for side in &mut sides {
+            let (lock, release) = (median(&mut side.locks), median(&mut side.releases));
+            println!("{:16} {lock:>8.1} {release:>8.1}", side.name);
+        }
+    }
+    Ok(())
+}
+
+/// One lock that many connections want, which wait for it.
+fn handoffs(arguments: &Arguments) -> Result<()> {
+    const FOR: Duration = Duration::from_secs(10);
+    let (granted, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut threads = Vec::new();
+    for number in 0..arguments.contenders {
+        let mut connection = Connection::unix(&arguments.lockd)?;
+        let (granted, is_over) = (Arc::clone(&granted), Arc::clone(&is_over));
+        threads.push(thread::spawn(move || -> Result<()> {
+            let owner = format!("owner{number:03}");
+            let lock = command(&["LOCK", "handoff", "WAIT", "60000", "OWNER", &owner]);
+            let unlock = command(&["UNLOCK", "handoff", &owner]);
+            // The next request is on its way together with the release.
+            let both = [unlock.clone(), lock.clone()].concat();
+            connection.write(&lock)?;
+            let mut answers = Vec::new();
+            let mut buffer = [0; 4_096];
+            while !is_over.load(Ordering::Relaxed) {
+                let count = connection.read(&mut buffer)?;
+                ensure!(count > 0, "the daemon has closed the connection");
+                answers.extend_from_slice(&buffer[..count]);
+                while let Some(end) = grant_ends(&answers)? {
+                    answers.drain(..end);
+                    granted.fetch_add(1, Ordering::Relaxed);
+                    connection.write(&both)?;
+                }
+            }
+            Ok(())
+        }));
+    }
+    thread::sleep(Duration::from_secs(2));
+    let before = granted.load(Ordering::Relaxed);
+    thread::sleep(FOR);
+    let grants = granted.load(Ordering::Relaxed) - before;
+    is_over.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().expect("it does not panic")?;
+    }
+    let contenders = arguments.contenders;
+    println!(
+        "one name, {contenders} connections that wait: {} grants a second",
+        grants / FOR.as_secs()
+    );
+    Ok(())
+}
+
+/// Where the answer to a lock ends, if it has come: what comes before it is that of the release.
+fn grant_ends(answers: &[u8]) -> Result<Option<usize>> {
+    let text = std::str::from_utf8(answers).unwrap_or_default();
+    ensure!(!text.contains("\r\n-") && !text.starts_with('-'), "{text}");
+    let Some(start) = text.find("valid_ms\r\n:") else { return Ok(None) };
+    let number = start + "valid_ms\r\n:".len();
+    Ok(text[number..].find("\r\n").map(|end| number + end + 2))
+}
+
+/// Connections that do nothing.
+fn idle(arguments: &Arguments) -> Result<()> {
+    let before = memory(arguments.pid)?;
+    let mut connections = Vec::new();
+    for _ in 0..arguments.idle {
+        let mut connection = Connection::unix(&arguments.lockd)?;
+        connection.call(b"PING\r\n", b"+PONG\r\n")?;
+        connections.push(connection);
+    }
+    let grown = memory(arguments.pid)?.saturating_sub(before);
+    println!(
+        "{} idle connections: {} bytes each",
+        arguments.idle,
+        grown / arguments.idle.max(1) as u64
+    );
+    Ok(())
+}
+
+/// What a process has in memory, in bytes.
+fn memory(pid: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()).context("no VmRSS")?;
+    Ok(kilobytes.parse::<u64>()? * 1_024)
+}
