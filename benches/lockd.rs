@@ -1,11 +1,11 @@
 //! What a lock of `bakery-lockd` costs, with Redis in the same run.
 //!
-//!     cargo bench --bench lockd -- --lockd /run/bakery-lock/lockd.sock --lockd-tcp 127.0.0.1:6380 \
-//!         --redis /tmp/redis.sock --redis-tcp 127.0.0.1:6379 --pid $(pidof bakery-lockd)
+//!     cargo bench --bench lockd -- --lockd /tmp/lockd.sock --lockd-tcp 127.0.0.1:6380 \
+//!         --redis /tmp/redis.sock --redis-tcp 127.0.0.1:6379 --pid "$(pidof bakery-lockd)"
 //!
-//! Both run already: the daemon on three nodes, Redis without persistence. A lock is `SET NX PX` and
-//! the script that most clients release it with, over blocking sockets, so that the client costs
-//! as little as it can. Sides take turns.
+//! Both run already: the daemon on three nodes, Redis without persistence. A lock is `SET NX PX`
+//! and the script that most clients release it with, over blocking sockets, so that the client
+//! costs as little as it can. Sides take turns.
 
 use std::fs;
 use std::io::{Read, Write};

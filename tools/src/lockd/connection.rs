@@ -25,7 +25,7 @@ use super::session::{Answer, Session};
 const BATCH_MAX: usize = 128;
 
 /// Room for what comes next: idle connections have no more.
-const READ_MIN: usize = 512;
+const READ_MIN: usize = 384;
 
 /// Buffers that have grown beyond this are given back once they are empty.
 const KEPT_MAX: usize = 16 * 1024;
@@ -104,8 +104,9 @@ impl Connection {
                 return write.shutdown().await;
             }
             let has_room = self.has_room();
-            if has_room && self.state == State::Open {
-                self.input.reserve(READ_MIN);
+            if has_room && self.state == State::Open && self.input.capacity() == self.input.len() {
+                // More the next time that what comes fills it.
+                self.input.reserve(READ_MIN.max(self.input.len()));
             }
             tokio::select! {
                 biased;

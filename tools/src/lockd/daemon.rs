@@ -419,6 +419,9 @@ impl Daemon {
 
     /// Clients of Redisson wait for a message when a lock is released.
     fn wake_waiters(&self, held: &Held) {
+        if !self.hub.has_subscribers() {
+            return;
+        }
         let channel = format!("redisson_lock__channel:{{{}}}", held.name.shown());
         self.hub.publish(held.name.prefix(), channel.as_bytes(), &Bytes::from_static(b"0"));
     }

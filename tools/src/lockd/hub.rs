@@ -180,6 +180,11 @@ impl Hub {
         channels.filter(|it| it.kind == kind).map(|channel| channel.name.clone()).collect()
     }
 
+    /// Whether anyone is subscribed to anything.
+    pub(super) fn has_subscribers(&self) -> bool {
+        !self.state().channels.is_empty()
+    }
+
     /// Whether a connection is subscribed to anything.
     pub(super) fn is_subscribed(&self, connection: ConnectionId) -> bool {
         let state = self.state();

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use rand::Rng;
 use rustix::process::Signal;
+use support::environment::{chance, repeats};
 
 use super::{Daemon, LONG, until_taken};
 
@@ -57,4 +59,49 @@ async fn promise_outlives_a_killed_daemon() {
         assert!(held_for + Duration::from_millis(500) >= promise, "{passed_on}: {held_for:?}");
         assert_eq!(there.done(&["DEL", "k"]).number(), 1);
     }
+}
+
+/// So often a daemon is killed, with so many locks.
+const KILLS: usize = 10;
+const LOCKS: usize = 20;
+
+// Goal: as above, for many locks with times of their own.
+// Method: kill daemons at random moments, and let another one try again and again.
+#[tokio::test]
+#[ignore = "takes long; scripts/nightly runs it"]
+async fn promises_outlive_killed_daemons() {
+    let mut chance = chance();
+    let other = Daemon::with("lockd_kills", &["--ttl", "5s"]).await;
+    let mut there = other.connect();
+    let (mut promises, mut least, mut most) = (0, Duration::MAX, Duration::ZERO);
+    for _ in 0..repeats(KILLS) {
+        let mut one = Daemon::beside(&other.tool, "lockd_kills", &["--ttl", "5s"]).await;
+        let mut here = one.connect();
+        let mut held = Vec::new();
+        for number in 0..LOCKS {
+            let promise = Duration::from_millis(chance.random_range(500..12_000));
+            let (name, ttl) = (format!("k{number}"), promise.as_millis().to_string());
+            // A client counts from before it asks, and may count on nothing more.
+            let asked = Instant::now();
+            assert!(here.done(&["SET", &name, "here", "NX", "PX", &ttl]).is_ok());
+            held.push((name, asked + promise));
+        }
+        std::thread::sleep(Duration::from_millis(chance.random_range(0..500)));
+        one.send(Signal::KILL);
+        one.ended().await;
+        while !held.is_empty() {
+            held.retain(|(name, promised)| {
+                if there.done(&["SET", name, "there", "NX", "PX", LONG]).is_nil() {
+                    return true;
+                }
+                let late = Instant::now().checked_duration_since(*promised);
+                let late = late.unwrap_or_else(|| panic!("{name} was free before its time"));
+                (promises, least, most) = (promises + 1, least.min(late), most.max(late));
+                assert_eq!(there.done(&["DEL", name]).number(), 1);
+                false
+            });
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    println!("{promises} promises of killed daemons were kept; free {least:?} to {most:?} later");
 }
