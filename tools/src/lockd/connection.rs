@@ -17,8 +17,9 @@ use tokio::task::yield_now;
 use super::daemon::Daemon;
 use super::hub::Overflow;
 use super::locks::ConnectionId;
+use super::order::{Busy, Order};
 use super::peer::Peer;
-use super::resp::{Reply, encode, next_request};
+use super::resp::{Reply, Request, encode, next_request};
 use super::session::{Answer, Session};
 
 /// Commands that are carried out before others have a chance.
@@ -33,7 +34,7 @@ const KEPT_MAX: usize = 16 * 1024;
 /// A reply that is there, or is waited for.
 enum Pending {
     Ready(Option<Reply>),
-    Waiting(Pin<Box<dyn Future<Output = Reply> + Send>>),
+    Waiting(Pin<Box<dyn Future<Output = Reply> + Send>>, Option<Busy>),
 }
 
 impl Future for Pending {
@@ -42,7 +43,13 @@ impl Future for Pending {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
         match &mut *self {
             Pending::Ready(reply) => Poll::Ready(reply.take().unwrap_or(Reply::Null)),
-            Pending::Waiting(reply) => reply.as_mut().poll(context),
+            Pending::Waiting(reply, busy) => {
+                let reply = reply.as_mut().poll(context);
+                if reply.is_ready() {
+                    *busy = None;
+                }
+                reply
+            }
         }
     }
 }
@@ -60,6 +67,8 @@ pub(super) async fn serve(
     let mut connection = Connection {
         session,
         pending: FuturesOrdered::new(),
+        order: Order::default(),
+        stopped: None,
         input: BytesMut::new(),
         output: BytesMut::new(),
         state: State::Open,
@@ -74,6 +83,9 @@ pub(super) async fn serve(
 struct Connection {
     session: Session,
     pending: FuturesOrdered<Pending>,
+    order: Order,
+    /// A command that waits for one before it.
+    stopped: Option<Request>,
     input: BytesMut,
     output: BytesMut,
     state: State,
@@ -99,7 +111,8 @@ impl Connection {
             if self.carry_out() {
                 yield_now().await;
             }
-            let is_done = self.pending.is_empty() && self.output.is_empty();
+            let is_done =
+                self.pending.is_empty() && self.output.is_empty() && self.stopped.is_none();
             if self.state != State::Open && is_done {
                 return write.shutdown().await;
             }
@@ -121,6 +134,7 @@ impl Connection {
                         self.put(&reply);
                     }
                 }
+                () = self.order.changed(), if self.stopped.is_some() => {}
                 message = outbox.next() => match message {
                     Ok(message) => self.put(&message),
                     Err(Overflow) => return Ok(()),
@@ -139,42 +153,52 @@ impl Connection {
 
     fn has_room(&self) -> bool {
         let limits = &self.session.daemon.limits;
-        self.pending.len() < limits.waits && self.output.len() < limits.unread
+        let is_free = self.pending.len() < limits.waits && self.stopped.is_none();
+        is_free && self.output.len() < limits.unread
     }
 
     /// Carries out the commands that have come; whether others must have a chance now.
     fn carry_out(&mut self) -> bool {
         let limits = self.session.daemon.limits.request;
+        if let Some(request) = self.stopped.take() {
+            self.begin(request);
+        }
         for _ in 0..BATCH_MAX {
             if self.state == State::Last || !self.has_room() {
                 return false;
             }
             match next_request(&mut self.input, limits) {
-                Ok(Some(request)) => {
-                    let answer = self.session.execute(&request);
-                    self.answer(answer);
-                }
+                Ok(Some(request)) => self.begin(request),
                 Ok(None) => {
                     give_back(&mut self.input);
                     return false;
                 }
                 Err(error) => {
-                    self.answer(Answer::Last(Reply::Error(format!("ERR {error}"))));
+                    self.reply(Reply::Error(format!("ERR {error}")));
+                    self.state = State::Last;
                 }
             }
         }
         true
     }
 
-    fn answer(&mut self, answer: Answer) {
-        match answer {
+    /// Carries out a command, unless it must wait for one before it.
+    fn begin(&mut self, request: Request) {
+        if self.order.stops(&request) {
+            self.stopped = Some(request);
+            return;
+        }
+        match self.session.execute(&request) {
             Answer::Now(reply) => self.reply(reply),
             Answer::Several(replies) => {
                 for reply in replies {
                     self.reply(reply);
                 }
             }
-            Answer::Later(reply) => self.pending.push_back(Pending::Waiting(reply)),
+            Answer::Later(reply) => {
+                let busy = self.order.begin(&request);
+                self.pending.push_back(Pending::Waiting(reply, busy));
+            }
             Answer::Last(reply) => {
                 self.reply(reply);
                 self.state = State::Last;

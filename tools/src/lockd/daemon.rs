@@ -25,6 +25,9 @@ use super::users::{LockName, Users};
 /// The shortest TTL of the library.
 const TTL_MIN: Duration = Duration::from_secs(5);
 
+/// A TTL that no table allows.
+const ABSURD: Duration = Duration::from_secs(u32::MAX as u64);
+
 /// What all connections share.
 #[derive(Debug)]
 pub(super) struct Daemon {
@@ -47,6 +50,8 @@ pub(super) struct Daemon {
 pub(super) struct PromiseTerms {
     /// How long rows live of which less is asked.
     pub(super) ttl: Duration,
+    /// The longest TTL that the table allows.
+    pub(super) ttl_max: Duration,
     /// The longest lease that the table allows.
     pub(super) longest: Duration,
     /// Whether a longer time is granted all the same, and the lock renewed meanwhile: it ends with
@@ -108,20 +113,26 @@ impl PromiseTerms {
     pub(super) async fn of(client: &LockClient, ttl: Duration) -> Result<Self, LockError> {
         let (renews_longer, endless_over_tcp) = (true, false);
         // Refused before anything is written.
-        let asked = client.request("lockd").at_least(Duration::MAX).acquire().await;
-        match asked {
-            Err(LockError::Option(InvalidOption::AtLeastTooLong { longest, .. })) => {
-                Ok(PromiseTerms { ttl, longest, renews_longer, endless_over_tcp })
-            }
-            Err(error) => Err(error),
-            Ok(_) => Err(LockError::Closed),
-        }
+        let longest = match client.request("lockd").at_least(Duration::MAX).acquire().await {
+            Err(LockError::Option(InvalidOption::AtLeastTooLong { longest, .. })) => longest,
+            Err(error) => return Err(error),
+            Ok(_) => return Err(LockError::Closed),
+        };
+        let ttl_max = match client.request("lockd").ttl(ABSURD).acquire().await {
+            Err(LockError::Option(InvalidOption::TtlTooLong { max_ttl, .. })) => max_ttl,
+            Err(error) => return Err(error),
+            Ok(_) => return Err(LockError::Closed),
+        };
+        Ok(PromiseTerms { ttl, ttl_max, longest, renews_longer, endless_over_tcp })
     }
 
     /// How much of the lease must be left as a time is promised.
     fn covered(&self, time: Duration) -> Result<Duration, Refusal> {
-        if time <= self.longest || self.renews_longer {
-            Ok(time.min(self.longest))
+        if time <= self.longest {
+            Ok(time)
+        } else if self.renews_longer {
+            // As it is renewed in any case, the answer need not wait for the last second.
+            Ok(self.longest / 2)
         } else {
             let longest = self.longest.as_millis();
             Err(Refusal::limit(&format!(
@@ -135,7 +146,7 @@ impl PromiseTerms {
     /// owner without a renewal each time.
     fn ttl_for(&self, time: Duration) -> Duration {
         let wanted = self.ttl.max(time + time / 2 + Duration::from_secs(3));
-        Duration::from_secs(wanted.min(self.longest).as_secs()).max(TTL_MIN)
+        Duration::from_secs(wanted.as_secs()).clamp(TTL_MIN, self.ttl_max)
     }
 }
 

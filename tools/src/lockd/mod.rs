@@ -15,6 +15,7 @@ mod limits;
 mod listen;
 mod locks;
 mod options;
+mod order;
 mod peer;
 mod refusal;
 mod resp;

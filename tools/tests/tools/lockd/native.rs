@@ -121,7 +121,7 @@ async fn locks_are_shared_and_limited() {
 // Method: revoke the lock of a daemon, which does not give it up.
 #[tokio::test]
 async fn holder_learns_that_it_is_to_leave() {
-    let daemon = Daemon::new("lockd_lost").await;
+    let daemon = Daemon::with("lockd_lost", &["--ttl", "10s"]).await;
     let (mut holder, mut listener) = (daemon.connect(), daemon.connect());
     holder.done(&["HELLO", "3"]);
     holder.done(&["LOCK", "a", "OWNER", "me"]);

@@ -127,3 +127,61 @@ async fn rslock_has_locks() {
     assert!(other.lock("k", long).await.is_err(), "a stranger's release changes nothing");
     one.unlock(&next).await;
 }
+
+// Goal: commands about one lock are carried out in the order in which they were sent, although they
+// are sent without waiting for answers.
+// Method: what a client does with a lock, in one write.
+#[tokio::test]
+async fn pipelined_commands_keep_their_order() {
+    let daemon = Daemon::new("lockd_order").await;
+    let mut wire = daemon.connect();
+    wire.send(&["SET", "k", "one", "NX", "PX", LONG]);
+    wire.send(&["GET", "k"]);
+    wire.send(&["EVAL", RELEASE, "1", "k", "one"]);
+    wire.send(&["SET", "k", "two", "NX", "PX", LONG]);
+    wire.send(&["GET", "k"]);
+    assert!(wire.reply().is_ok());
+    assert_eq!(wire.reply().text(), "one");
+    assert_eq!(wire.reply().number(), 1);
+    assert!(wire.reply().is_ok());
+    assert_eq!(wire.reply().text(), "two");
+}
+
+// Goal: a client that gave up waiting and releases what it may have got leaves nothing behind.
+// Method: over another connection, while the request waits behind another owner's lock; and a
+// connection that is closed before its answer has come.
+#[tokio::test]
+async fn abandoned_request_leaves_nothing() {
+    let daemon = Daemon::new("lockd_abandoned").await;
+    let (mut holder, mut waiter, mut other) =
+        (daemon.connect(), daemon.connect(), daemon.connect());
+    holder.done(&["LOCK", "k", "OWNER", "holder"]);
+    waiter.send(&["LOCK", "k", "WAIT", LONG, "TTL", LONG, "OWNER", "waiter"]);
+    // It has come by then, or the release is asked for again.
+    while other.done(&["UNLOCK", "k", "waiter"]).number() == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(waiter.reply().error().starts_with("LOCKFAILED withdrawn"));
+    for number in 0..10 {
+        let mut gone = daemon.connect();
+        gone.send(&["SET", "gone", &number.to_string(), "NX", "PX", LONG]);
+        drop(gone);
+        until_taken(&mut other, &["SET", "gone", "other", "NX", "PX", LONG]);
+        assert_eq!(other.done(&["DEL", "gone"]).number(), 1);
+    }
+}
+
+// Goal: a lock can be extended for as long as one can be taken.
+// Method: from a short time to a very long one.
+#[tokio::test]
+async fn extension_is_as_long_as_a_lock() {
+    let daemon = Daemon::new("lockd_longer").await;
+    let mut wire = daemon.connect();
+    assert!(wire.done(&["SET", "k", "one", "NX", "PX", "5000"]).is_ok());
+    for time in ["117000", "3600000"] {
+        assert_eq!(wire.done(&["EVAL", EXTEND, "1", "k", "one", time]).number(), 1, "{time}");
+    }
+    let refusing = Daemon::beside(&daemon.tool, "lockd_longer", &["--long-ttl", "refuse"]).await;
+    let refused = refusing.connect().call(&["SET", "l", "one", "NX", "PX", "3600000"]).error();
+    assert!(refused.starts_with("LIMIT "), "{refused}");
+}
