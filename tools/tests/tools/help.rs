@@ -8,14 +8,15 @@ use std::process::Command as Process;
 
 use bakery_lock_tools::lock_hosts::LockHosts;
 use bakery_lock_tools::lockctl::Lockctl;
+use bakery_lock_tools::lockd::Lockd;
 use clap::{Command, CommandFactory};
 
-use crate::command::{Answer, lock_hosts, lockctl};
+use crate::command::{Answer, lock_hosts, lockctl, lockd};
 
 type Tool = fn(&[&str]) -> Process;
 
-fn tools() -> [(Tool, Command); 2] {
-    [(lock_hosts, LockHosts::command()), (lockctl, Lockctl::command())]
+fn tools() -> [(Tool, Command); 3] {
+    [(lock_hosts, LockHosts::command()), (lockctl, Lockctl::command()), (lockd, Lockd::command())]
 }
 
 fn run(tool: Tool, arguments: &[&str]) -> Answer {
