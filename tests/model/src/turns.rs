@@ -226,14 +226,7 @@ impl Turns {
             }
             Action::KeeperRestarts => moment.keeper.restart(),
             Action::Table(event) => self.table_event(moment, event),
-            Action::CallerJoins(i) => {
-                moment.callers[i] = Caller::Waiting;
-                let CallerPlan { ttl, mode, min_hold } = self.plan.callers[i];
-                let (patience, min_hold) = (Patience::Wait, TICK * u32::from(min_hold));
-                let (terms, at_least) = (Self::terms(ttl), Duration::ZERO);
-                let demand = Demand { mode, terms, patience, min_hold, at_least };
-                self.keeper(moment, KeeperInput::Join { caller: i as u64, demand });
-            }
+            Action::CallerJoins(i) => self.caller_joins(moment, i),
             Action::CallerLeaves(i) => self.caller_leaves(moment, i),
             Action::GuestAsks(i) => {
                 moment.guests[i].requests_left -= 1;
@@ -282,6 +275,15 @@ impl Turns {
                 self.deliver(moment, frame);
             }
         }
+    }
+
+    fn caller_joins(&self, moment: &mut Moment, i: usize) {
+        moment.callers[i] = Caller::Waiting;
+        let CallerPlan { ttl, mode, min_hold } = self.plan.callers[i];
+        let (patience, min_hold) = (Patience::Wait, TICK * u32::from(min_hold));
+        let (terms, at_least) = (Self::terms(ttl), Duration::ZERO);
+        let demand = Demand { mode, terms, patience, min_hold, at_least };
+        self.keeper(moment, KeeperInput::Join { caller: i as u64, demand });
     }
 
     fn guest_reconnects(&self, moment: &mut Moment, i: usize) {
