@@ -4,12 +4,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	random "math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // lock is what an adapter holds.
@@ -330,8 +333,47 @@ var all = []check{
 	}},
 }
 
+// takeTurns takes the locks LOCKD_NAMES in turn with others, and writes to LOCKD_LOG from when to
+// when it held which.
+func takeTurns(client string, by adapter, limit time.Duration) {
+	const ttl = 2 * time.Second
+	names := strings.Fields(os.Getenv("LOCKD_NAMES"))
+	log := sure(os.Create(os.Getenv("LOCKD_LOG")))
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		name := names[random.IntN(len(names))]
+		until := monotonic() + ttl.Nanoseconds()
+		held, err := by.take(name, ttl)
+		begun := monotonic()
+		if held == nil || err != nil {
+			time.Sleep(time.Millisecond + time.Duration(random.Int64N(int64(19*time.Millisecond))))
+			continue
+		}
+		// Some use all of their time, to the end of which nobody else may have the lock.
+		if random.IntN(300) == 0 {
+			time.Sleep(time.Duration(until - begun))
+		}
+		if ended := min(monotonic(), until); begun < ended {
+			_, _ = fmt.Fprintln(log, begun, ended, client, name)
+		}
+		_, _ = by.release(held)
+		time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond))))
+	}
+	_ = log.Close()
+}
+
+// monotonic is the clock that programs in other languages read too.
+func monotonic() int64 {
+	var now unix.Timespec
+	must(unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) == nil, "there is no clock")
+	return now.Nano()
+}
+
 // run makes all checks with a client, and those of more. It returns whether one failed.
 func run(client string, connect func(port int) adapter, more []check) bool {
+	if seconds := number("LOCKD_TURNS", 0); seconds > 0 {
+		takeTurns(client, connect(port), time.Duration(seconds)*time.Second)
+		return false
+	}
 	context := checks{connect(port), connect(port), connect}
 	only := strings.Fields(os.Getenv("LOCKD_CHECKS"))
 	isFailed := false

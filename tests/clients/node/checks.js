@@ -9,10 +9,14 @@
 //   over(ports)          an adapter of a majority; may be missing
 //   close()
 // Times are in milliseconds.
+//
+// With LOCKD_TURNS, `run` makes no checks but takes the locks LOCKD_NAMES in turn with others for so
+// many seconds, and writes to LOCKD_LOG from when to when it held which.
 "use strict";
 
 const { execFile } = require("child_process");
 const { randomBytes } = require("crypto");
+const { closeSync, openSync, writeSync } = require("fs");
 const { promisify } = require("util");
 
 const number = (text) => Number(process.env[text] || 0);
@@ -255,9 +259,39 @@ const checks = {
   },
 };
 
+async function takeTurns(client, adapter, seconds) {
+  const ttl = 2000;
+  const names = process.env.LOCKD_NAMES.split(" ");
+  const log = openSync(process.env.LOCKD_LOG, "w");
+  const clock = () => process.hrtime.bigint();
+  const end = now() + seconds * 1000;
+  while (now() < end) {
+    const name = names[Math.floor(Math.random() * names.length)];
+    const until = clock() + BigInt(ttl) * 1000000n;
+    const lock = await attempt(() => adapter.take(name, ttl));
+    const begun = clock();
+    if (!lock || lock instanceof Error) {
+      await sleep(1 + Math.random() * 19);
+      continue;
+    }
+    // Some use all of their time, to the end of which nobody else may have the lock.
+    if (Math.random() < 1 / 300) await sleep(Math.max(0, Number(until - begun) / 1e6));
+    const at = clock();
+    const ended = at < until ? at : until;
+    if (begun < ended) writeSync(log, `${begun} ${ended} ${client} ${name}\n`);
+    await attempt(() => adapter.release(lock));
+    await sleep(Math.random() * 5);
+  }
+  closeSync(log);
+}
+
 // Runs all checks with a client, and those of `more`. `connect` makes an adapter for a port.
 // Returns whether one failed.
 async function run(client, connect, more = {}) {
+  if (number("LOCKD_TURNS")) {
+    await takeTurns(client, await connect(PORT), number("LOCKD_TURNS"));
+    process.exit();
+  }
   const context = { mine: await connect(PORT), other: await connect(PORT), connect };
   const only = (process.env.LOCKD_CHECKS || "").split(" ").filter(Boolean);
   let failed = false;

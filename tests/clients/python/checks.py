@@ -6,9 +6,13 @@ A program gives an adapter of its client to `run`. An adapter has
   extend(lock, ttl)   -> whether the lock was extended; None if the client can't
   release(lock)       -> whether it was released
   forge(name)         -> a lock object of another owner, which holds nothing
+
+With LOCKD_TURNS, `run` makes no checks but takes the locks LOCKD_NAMES in turn with others for so
+many seconds, and writes to LOCKD_LOG from when to when it held which.
 """
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -277,6 +281,30 @@ def retried(work):
     raise result
 
 
+def take_turns(client, adapter, seconds):
+    ttl, names = 2.0, os.environ["LOCKD_NAMES"].split()
+    ttl_ns = int(ttl * 1e9)
+    end = time.monotonic() + seconds
+    with open(os.environ["LOCKD_LOG"], "w", buffering=1) as log:
+        while time.monotonic() < end:
+            name = random.choice(names)
+            asked = time.monotonic_ns()
+            lock = attempt(lambda: adapter.take(name, ttl))
+            begun = time.monotonic_ns()
+            if lock is None or isinstance(lock, Exception):
+                time.sleep(random.uniform(0.001, 0.02))
+                continue
+            # Some use all of their time, to the end of which nobody else may have the lock.
+            is_long = random.randrange(300) == 0
+            if is_long:
+                time.sleep(max(0, (asked + ttl_ns - begun) / 1e9))
+            ended = min(time.monotonic_ns(), asked + ttl_ns)
+            if begun < ended:
+                log.write(f"{begun} {ended} {client} {name}\n")
+            attempt(lambda: adapter.release(lock))
+            time.sleep(random.uniform(0, 0.005))
+
+
 ALL = [
     "lock",
     "contended_is_refused",
@@ -301,6 +329,9 @@ def run(client, connect, more=()):
 
     `connect` makes an adapter for a port.
     """
+    if seconds := int(os.environ.get("LOCKD_TURNS", "0")):
+        take_turns(client, connect(PORT), seconds)
+        sys.exit()
     checks = Checks(connect(PORT), connect(PORT), connect)
     todo = [(name, getattr(checks, name)) for name in ALL]
     todo += [(check.__name__, lambda check=check: check(checks)) for check in more]

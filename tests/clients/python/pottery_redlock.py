@@ -15,8 +15,9 @@ class Adapter:
         return Adapter(ports)
 
     def lock(self, name, ttl):
+        # It puts this before all names.
         return Redlock(
-            key=name, masters=self.masters, auto_release_time=ttl, num_extensions=100
+            key=name.removeprefix("redlock:"), masters=self.masters, auto_release_time=ttl, num_extensions=100
         )
 
     def take(self, name, ttl):

@@ -1,4 +1,6 @@
+import java.io.FileWriter;
 import java.io.IOException;
+import java.io.PrintWriter;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -6,6 +8,7 @@ import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.logging.LogManager;
 
 /** What the Java programs share: named checks, and the daemons they talk to. */
@@ -329,6 +332,39 @@ final class Checks {
         });
     }
 
+    /**
+     * Takes the locks LOCKD_NAMES in turn with others, and writes to LOCKD_LOG from when to when it
+     * held which.
+     */
+    private static void takeTurns(String client, Adapter adapter, int seconds) throws Exception {
+        long ttl = 2_000;
+        String[] names = words("LOCKD_NAMES");
+        ThreadLocalRandom random = ThreadLocalRandom.current();
+        long end = now() + seconds * 1_000L;
+        try (PrintWriter log = new PrintWriter(new FileWriter(System.getenv("LOCKD_LOG")), true)) {
+            while (now() < end) {
+                String name = names[random.nextInt(names.length)];
+                long until = System.nanoTime() + ttl * 1_000_000;
+                Object lock = attempt(() -> adapter.take(name, ttl));
+                long begun = System.nanoTime();
+                if (lock == null || lock instanceof Exception) {
+                    Thread.sleep(random.nextInt(1, 20));
+                    continue;
+                }
+                // Some use all of their time, to the end of which nobody else may have the lock.
+                if (random.nextInt(300) == 0) {
+                    Thread.sleep(Math.max(0, (until - begun) / 1_000_000));
+                }
+                long ended = Math.min(System.nanoTime(), until);
+                if (begun < ended) {
+                    log.println(begun + " " + ended + " " + client + " " + name);
+                }
+                attempt(() -> adapter.release(lock));
+                Thread.sleep(random.nextInt(5));
+            }
+        }
+    }
+
     /** Makes all checks with a client, and those of `more`. Returns whether one failed. */
     static boolean run(String client, Connect connect, Map<String, Check> more) {
         Map<String, Check> todo = new LinkedHashMap<>(ALL);
@@ -337,6 +373,15 @@ final class Checks {
         boolean isFailed = false;
         // Clients log each connection that breaks.
         LogManager.getLogManager().reset();
+        if (number("LOCKD_TURNS", 0) > 0) {
+            try (Adapter adapter = connect.at(PORT)) {
+                takeTurns(client, adapter, number("LOCKD_TURNS", 0));
+                System.exit(0);
+            } catch (Exception error) {
+                error.printStackTrace();
+                return true;
+            }
+        }
         try (Adapter mine = connect.at(PORT); Adapter other = connect.at(PORT)) {
             Context context = new Context(mine, other, connect);
             for (Map.Entry<String, Check> check : todo.entrySet()) {
