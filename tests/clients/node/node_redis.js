@@ -4,7 +4,7 @@
 const { randomUUID } = require("crypto");
 const { createClient } = require("redis");
 
-const { HOST, run } = require("./checks");
+const { HOST, fresh, must, run } = require("./checks");
 
 const RELEASE = `
   if redis.call("get", KEYS[1]) == ARGV[1] then
@@ -64,4 +64,22 @@ class Adapter {
   }
 }
 
-run("node-redis", Adapter.connect).then((failed) => process.exit(failed ? 1 : 0));
+const more = {
+  // The client sends them without waiting for answers.
+  async commands_keep_their_order({ mine }) {
+    const name = fresh("order");
+    const lock = { name, owner: "me" };
+    const got = await Promise.all([
+      mine.client.set(name, "me", { NX: true, PX: 20000 }),
+      mine.client.get(name),
+      mine.release(lock),
+      mine.client.set(name, "you", { NX: true, PX: 20000 }),
+      mine.client.get(name),
+      mine.release({ name, owner: "you" }),
+      mine.client.get(name),
+    ]);
+    must(JSON.stringify(got) === '["OK","me",true,"OK","you",true,null]', `the answers were ${got}`);
+  },
+};
+
+run("node-redis", Adapter.connect, more).then((failed) => process.exit(failed ? 1 : 0));

@@ -67,6 +67,12 @@ def extend_adds_what_is_asked(checks):
     must_pass_on(checks.other, name, since, 4)
 
 
+def extend_beyond_the_ttl_of_rows(checks):
+    lock = taken(checks.mine, fresh("far"), 5)
+    must(checks.mine.extend(lock, 600), "the extension was refused")
+    must(checks.mine.release(lock), "its release was refused")
+
+
 def reacquire(checks):
     name = fresh("reacquire")
     lock = taken(checks.mine, name, 3)
@@ -102,6 +108,7 @@ MORE = [
     owner_is_seen,
     extend_with_0_keeps_the_lock,
     extend_adds_what_is_asked,
+    extend_beyond_the_ttl_of_rows,
     reacquire,
     lock_without_an_end_is_refused_over_tcp,
     asyncio_client,
