@@ -316,4 +316,4 @@ async function run(client, connect, more = {}) {
   return failed;
 }
 
-module.exports = { HOST, PORT, attempt, extended, fresh, must, mustPassOn, now, run, sleep, taken };
+module.exports = { HOST, attempt, control, fresh, must, run, sleep, taken };

@@ -4,7 +4,7 @@
 const Redis = require("ioredis");
 const { default: Redlock, ExecutionError, Lock } = require("redlock");
 
-const { HOST, attempt, fresh, must, run, sleep, taken } = require("./checks");
+const { HOST, attempt, control, fresh, must, run, sleep, taken } = require("./checks");
 
 class Adapter {
   constructor(ports) {
@@ -86,6 +86,24 @@ const more = {
     const lock = await taken(other, name, 20000);
     await sleep(1500);
     must(await other.release(lock), "it was released or extended by another");
+  },
+
+  // A lock that can't be extended is lost, and its user hears of it (RedLock.net#48).
+  async using_reports_a_lost_lock({ mine, other }) {
+    const name = fresh("lost");
+    let isReported = false;
+    await attempt(() =>
+      mine.redlock.using([name], 4000, async (signal) => {
+        await control("kill", "1");
+        await control("start", "1");
+        const end = Date.now() + 8000;
+        while (!signal.aborted && Date.now() < end) await sleep(50);
+        isReported = signal.aborted;
+      }),
+    );
+    must(isReported, "the client does not report that its lock is lost");
+    const lock = await other.wait(name, 5000, 45000);
+    must(lock && (await other.release(lock)), "it is still taken");
   },
 
   async extend_with_0_keeps_the_lock({ mine, other }) {

@@ -236,6 +236,21 @@ final class RedissonChecks {
             Checks.must(got instanceof IllegalMonitorStateException, "the answer was " + got);
             lock.unlock();
         });
+        more.put("lost_lock_is_seen", c -> {
+            RLock lock = mine(c).getLock(Checks.fresh("lost"));
+            lock.lock(20_000, MS);
+            Checks.control("kill", "1");
+            Checks.control("start", "1");
+            boolean isHeld = (Boolean) Checks.retried(lock::isHeldByCurrentThread);
+            Checks.must(!isHeld, "its owner still sees it as its own");
+            RLock other = other(c).getLock(lock.getName());
+            Checks.must(!(Boolean) Checks.retried(other::tryLock), "granted to another before its time was over");
+            Object got = Checks.attempt(() -> {
+                lock.unlock();
+                return "success";
+            });
+            Checks.must(got instanceof IllegalMonitorStateException, "the answer was " + got);
+        });
         more.put("force_unlock", c -> {
             String name = Checks.fresh("force");
             RLock lock = mine(c).getLock(name);
