@@ -110,6 +110,10 @@ impl Worker {
         let at_least =
             if self.rng.random_bool(0.2) { self.lease_at_least(terms.ttl) } else { Duration::ZERO };
         request = request.at_least(at_least);
+        if !at_least.is_zero() && terms.mode != LockMode::Exclusive {
+            // Others that share it have it while its rows are written on longer terms.
+            terms.asked = None;
+        }
         if self.rng.random_bool(0.1) {
             request = request.max_hold(self.ms(1..2_000)).max_hold_grace(self.ms(0..500));
         }
