@@ -15,7 +15,7 @@ async fn next_daemon_takes_the_socket_over() {
     let mut client = old.connect();
     assert!(client.done(&["SET", "timed", "one", "NX", "PX", LONG]).is_ok());
     client.done(&["LOCK", "bound", "OWNER", "one"]);
-    let new = Daemon::at(&old.tool, old.socket.clone(), &[]).await;
+    let new = old.next().await;
     old.send(Signal::TERM);
     let mut next = new.connect();
     for name in ["timed", "bound"] {
@@ -44,7 +44,7 @@ async fn promise_outlives_the_end() {
     let granted = std::time::Instant::now();
     daemon.send(Signal::TERM);
     assert_eq!(daemon.ended().await, Some(0));
-    let other = Daemon::beside(&daemon.tool, "lockd_ended", &[]).await;
+    let other = daemon.beside(&[]).await;
     until_taken(&mut other.connect(), &["SET", "k", "two", "NX", "PX", LONG]);
     let held_for = granted.elapsed();
     assert!(held_for + Duration::from_millis(500) >= promise, "{held_for:?}");

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use support::pace;
 use tokio::process::Child;
+use tokio::sync::OnceCell;
 
 use self::wire::Wire;
 use crate::command::{Tool, line};
@@ -21,6 +22,8 @@ use crate::command::{Tool, line};
 /// A daemon that runs. It is killed when this is dropped.
 struct Daemon {
     tool: Tool,
+    /// What the names of its locks begin with in the table.
+    prefix: String,
     child: Child,
     socket: PathBuf,
     /// The first one of TCP.
@@ -28,33 +31,42 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon in a keyspace of its own.
+    /// A daemon whose locks are its own.
     async fn new(tag: &str) -> Self {
         Daemon::with(tag, &[]).await
     }
 
     /// The same, with options.
     async fn with(tag: &str, options: &[&str]) -> Self {
-        let tool = Tool::initialized(tag).await;
-        tool.done(&["add", "web1"]).await;
-        Daemon::beside(&tool, tag, options).await
+        // Nodes for tests are small, and a keyspace for each of these would be too many.
+        static KEYSPACE: OnceCell<Tool> = OnceCell::const_new();
+        let tool = KEYSPACE.get_or_init(async || {
+            let tool = Tool::initialized("lockd").await;
+            tool.done(&["add", "web1"]).await;
+            tool
+        });
+        let prefix = format!("{}::", support::unique(tag));
+        Daemon::start(tool.await.clone(), prefix, socket(tag), options).await
     }
 
-    /// One more daemon of a keyspace.
-    async fn beside(tool: &Tool, tag: &str, options: &[&str]) -> Self {
-        let socket = std::env::temp_dir().join(format!("{}.sock", support::unique(tag)));
-        Daemon::at(tool, socket, options).await
+    /// One more daemon of the same locks.
+    async fn beside(&self, options: &[&str]) -> Self {
+        Daemon::start(self.tool.clone(), self.prefix.clone(), socket("beside"), options).await
     }
 
-    /// One more daemon of a keyspace, whose socket is there.
-    async fn at(tool: &Tool, socket: PathBuf, options: &[&str]) -> Self {
+    /// The same, at the same socket.
+    async fn next(&self) -> Self {
+        Daemon::start(self.tool.clone(), self.prefix.clone(), self.socket.clone(), &[]).await
+    }
+
+    async fn start(tool: Tool, prefix: String, socket: PathBuf, options: &[&str]) -> Self {
         let mut command = tool.lockd_command(options);
-        command.arg("--socket").arg(&socket).args(["--host", "web1"]);
+        command.arg("--socket").arg(&socket).args(["--host", "web1", "--name-prefix", &prefix]);
         let mut child = command.stdout(Stdio::null()).spawn().expect("the daemon starts");
         let said = line(child.stderr.as_mut()).await;
         assert!(said.contains("serves at"), "{said}");
         let address = said.split_once(" and ").and_then(|(_, address)| address.parse().ok());
-        Daemon { tool: tool.clone(), child, socket, address }
+        Daemon { tool, prefix, child, socket, address }
     }
 
     /// Where it listens for TCP.
@@ -89,6 +101,10 @@ impl Drop for Daemon {
         // It may have removed it.
         let _ = std::fs::remove_file(&self.socket);
     }
+}
+
+fn socket(tag: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("{}.sock", support::unique(tag)))
 }
 
 /// A time to live that no test waits for.

@@ -127,15 +127,16 @@ async fn holder_learns_that_it_is_to_leave() {
     holder.done(&["LOCK", "a", "OWNER", "me"]);
     listener.done(&["SUBSCRIBE", "lockd:lost"]);
     let operator = client(&daemon.tool, "web1").await;
-    let held = operator.contenders("a").await.expect("the cluster answers").remove(0);
-    pace::within_limit("the request", operator.revoke("a", &held, "work"))
+    let name = format!("{}a", daemon.prefix);
+    let held = operator.contenders(&name).await.expect("the cluster answers").remove(0);
+    pace::within_limit("the request", operator.revoke(&name, &held, "work"))
         .await
         .expect("it is asked to leave");
     let Value::Push { data, .. } = holder.reply().0 else { panic!("it is pushed") };
     let words: Vec<_> = data.iter().map(|part| super::wire::Reply(part.clone())).collect();
     assert_eq!((words[0].text(), words[1].text()), ("a".to_owned(), "me".to_owned()), "{words:?}");
     assert!(words[2].number() > 0 && words[3].text().contains("work"), "{words:?}");
-    operator.revoke_by_force("a", &held, "work").await.expect("it is removed");
+    operator.revoke_by_force(&name, &held, "work").await.expect("it is removed");
     let lost = listener.reply();
     assert!(format!("{lost:?}").contains("a me "), "{lost:?}");
 }
@@ -176,8 +177,9 @@ async fn nonsense_is_refused() {
 async fn lines_are_commands_too() {
     let daemon = Daemon::new("lockd_lines").await;
     let mut wire = daemon.connect();
-    wire.write(b"lock \"a b\" owner me\r\nwho \"a b\"\nLOCKSTATUS\n");
+    wire.write(b"lock \"a b\" owner me\r\n");
     assert_eq!(wire.reply().part("owner").text(), "me");
+    wire.write(b"who \"a b\"\nLOCKSTATUS\n");
     let Value::Array(who) = wire.reply().0 else { panic!("it says who") };
     assert_eq!(super::wire::Reply(who[0].clone()).text(), "held");
     wire.end_of_input();
