@@ -210,8 +210,7 @@ impl ConnectOptions {
             .with_root_certificates(roots);
         let config = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key_file)) => {
-                let key = PrivateKeyDer::from_pem_file(key_file);
-                let key = key.map_err(|error| unusable(key_file, PemError(error)))?;
+                let key = private_key(key_file)?;
                 builder
                     .with_client_auth_cert(certificates(certificate)?, key)
                     .map_err(|error| unusable(certificate, error))?
@@ -268,7 +267,8 @@ impl fmt::Display for PemError {
 
 impl std::error::Error for PemError {}
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
+/// The certificates of a PEM file, of which there is one at least.
+pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
     let certificates: Vec<_> = read.map_err(|error| unusable(file, PemError(error)))?;
     if certificates.is_empty() {
@@ -277,11 +277,20 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
     Ok(certificates)
 }
 
+/// The private key of a PEM file.
+pub(crate) fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, Failure> {
+    PrivateKeyDer::from_pem_file(file).map_err(|error| unusable(file, PemError(error)))
+}
+
 fn first_line(file: &Path) -> Result<String, Failure> {
     let text = fs::read_to_string(file).map_err(|error| unusable(file, error))?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-fn unusable(file: &Path, cause: impl std::error::Error + Send + Sync + 'static) -> Failure {
+/// The failure of a file that an option names.
+pub(crate) fn unusable(
+    file: &Path,
+    cause: impl std::error::Error + Send + Sync + 'static,
+) -> Failure {
     OptionsError::File { file: file.to_owned(), cause: Box::new(cause) }.into()
 }

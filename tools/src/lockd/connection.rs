@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
-use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::yield_now;
 
 use super::daemon::Daemon;
-use super::hub::Overflow;
+use super::hub::{Outbox, Overflow};
 use super::locks::ConnectionId;
 use super::order::{Busy, Order};
 use super::peer::Peer;
@@ -103,7 +103,7 @@ enum State {
 impl Connection {
     async fn run(
         &mut self,
-        outbox: &super::hub::Outbox,
+        outbox: &Outbox,
         mut read: impl AsyncRead + Unpin,
         mut write: impl AsyncWrite + Unpin,
     ) -> std::io::Result<()> {
@@ -221,7 +221,6 @@ impl Connection {
 
 /// The next reply, if it is there.
 fn next_at_once(pending: &mut FuturesOrdered<Pending>) -> Option<Option<Reply>> {
-    use futures_util::FutureExt;
     pending.next().now_or_never()
 }
 

@@ -1,6 +1,8 @@
 //! What all connections share: the client of the library, the locks that are held, and what may be
 //! done with them.
 
+use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -57,8 +59,6 @@ pub(super) struct PromiseTerms {
     /// Whether a longer time is granted all the same, and the lock renewed meanwhile: it ends with
     /// the daemon then.
     pub(super) renews_longer: bool,
-    /// Whether a lock without an end may be taken over TCP.
-    pub(super) endless_over_tcp: bool,
 }
 
 /// What has happened since the daemon started.
@@ -100,9 +100,9 @@ pub(super) enum Mode {
 /// When a wanted lock is to end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WantedTerm {
-    /// With this connection, or so long after it.
+    /// With this connection, or this much later.
     Bound { connection: ConnectionId, grace: Duration },
-    /// So long after its grant.
+    /// This long after its grant.
     For(Duration),
     /// With the process that took it.
     Process,
@@ -110,8 +110,11 @@ pub(super) enum WantedTerm {
 
 impl PromiseTerms {
     /// What the table of a client allows.
-    pub(super) async fn of(client: &LockClient, ttl: Duration) -> Result<Self, LockError> {
-        let (renews_longer, endless_over_tcp) = (true, false);
+    pub(super) async fn of(
+        client: &LockClient,
+        ttl: Duration,
+        renews_longer: bool,
+    ) -> Result<Self, LockError> {
         // Refused before anything is written.
         let longest = match client.request("lockd").at_least(Duration::MAX).acquire().await {
             Err(LockError::Option(InvalidOption::AtLeastTooLong { longest, .. })) => longest,
@@ -123,7 +126,7 @@ impl PromiseTerms {
             Err(error) => return Err(error),
             Ok(_) => return Err(LockError::Closed),
         };
-        Ok(PromiseTerms { ttl, ttl_max, longest, renews_longer, endless_over_tcp })
+        Ok(PromiseTerms { ttl, ttl_max, longest, renews_longer })
     }
 
     /// How much of the lease must be left as a time is promised.
@@ -193,7 +196,7 @@ impl Daemon {
         if let Some(label) = label {
             request = request.label(label);
         }
-        let pending = self.locks.pend(name.shared(), owner.clone());
+        let request_pending = self.locks.pend(name.shared(), owner.clone());
         let acquired = async {
             match wait {
                 Some(wait) => request.timeout(wait).acquire().await.map(Some),
@@ -203,7 +206,7 @@ impl Daemon {
         let guard = tokio::select! {
             biased;
             () = closed.cancelled() => return Err(withdrawn()),
-            () = pending.withdrawn() => return Err(withdrawn()),
+            () = request_pending.withdrawn() => return Err(withdrawn()),
             acquired = acquired => acquired?,
         };
         Ok(guard.map(|guard| self.granted(name, owner, guard, peer, term)))
@@ -231,21 +234,17 @@ impl Daemon {
 
     /// Ends a lock when its time is over, and says so when it is lost.
     async fn watch(self: Arc<Self>, held: Arc<Held>) {
-        let mut expiring = std::pin::pin!(held.handle.expiring());
+        let mut expiring = pin!(held.handle.expiring());
         let mut is_expiring = false;
-        let process = match held.term() {
-            Term::Process => held.peer.end(),
-            Term::Bound { .. } | Term::Until(_) => None,
-        };
-        let has_ended = std::pin::pin!(async {
+        // Opened at once: later, another process may have the id.
+        let process = (held.term() == Term::Process).then(|| held.peer.process());
+        let mut has_ended = pin!(async {
             match process {
-                Some(end) => end.await,
-                None => std::future::pending().await,
+                Some(process) => process.ended().await,
+                None => pending().await,
             }
         });
-        let mut has_ended = has_ended;
-        let (mut lost, mut over) =
-            (std::pin::pin!(held.handle.lost()), std::pin::pin!(held.time_is_over()));
+        let (mut lost, mut over) = (pin!(held.handle.lost()), pin!(held.time_is_over()));
         loop {
             tokio::select! {
                 reason = &mut lost => {
@@ -290,11 +289,13 @@ impl Daemon {
     ///
     /// Once begun, the release continues.
     pub(super) async fn release_of(&self, name: &LockName, owner: &[u8]) -> Result<bool, Refusal> {
-        let locks = &self.locks;
-        let is_withdrawn =
-            locks.find(name.in_table(), owner).is_none() && locks.withdraw(name.in_table(), owner);
+        let find = || self.locks.find(name.in_table(), owner);
+        if let Some(held) = find() {
+            return self.release(&held).await;
+        }
+        let is_withdrawn = self.locks.withdraw(name.in_table(), owner);
         // It may have been granted in between.
-        match locks.find(name.in_table(), owner) {
+        match find() {
             Some(held) => self.release(&held).await,
             None => Ok(is_withdrawn),
         }
@@ -415,14 +416,13 @@ impl Daemon {
 
     fn say_unlocking(&self, held: &Held, reason: &ExpiringReason) {
         let Term::Bound { connection, .. } = held.term() else { return };
-        let left = i64::try_from(held.handle.remaining().as_millis()).unwrap_or(i64::MAX);
         self.hub.send(
             connection,
             Reply::Push(vec![
                 Reply::text("unlocking"),
                 Reply::text(held.name.shown()),
                 Reply::Bulk(held.owner.clone()),
-                Reply::Integer(left),
+                Reply::milliseconds(held.handle.remaining()),
                 Reply::text(reason.to_string()),
             ]),
         );

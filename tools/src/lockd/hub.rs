@@ -1,15 +1,17 @@
 //! Messages that clients did not ask for: channels that they subscribe to, and events of locks.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::locked::locked;
 use super::locks::ConnectionId;
 use super::resp::Reply;
 
-/// So many messages may wait for a connection. One that does not read them is closed.
+/// The maximum number of messages that wait for a connection. One that does not read them is
+/// closed.
 const WAITING_MAX: usize = 1_024;
 
 /// The channel of lost locks.
@@ -32,6 +34,24 @@ pub(super) enum Kind {
     Name,
     /// All channels whose names begin with what is before a star at its end.
     Pattern,
+}
+
+impl Kind {
+    /// The command that subscribes to it.
+    pub(super) fn subscribe(self) -> &'static str {
+        match self {
+            Kind::Name => "subscribe",
+            Kind::Pattern => "psubscribe",
+        }
+    }
+
+    /// The command that ends that.
+    pub(super) fn unsubscribe(self) -> &'static str {
+        match self {
+            Kind::Name => "unsubscribe",
+            Kind::Pattern => "punsubscribe",
+        }
+    }
 }
 
 /// A channel, or a pattern of them, of those users whose locks begin with the same prefix.
@@ -65,7 +85,7 @@ struct Connection {
 }
 
 /// What waits for a connection. Empty, it takes next to no memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Outbox {
     /// `None`: too much waits, and the connection is to be closed.
     waiting: Mutex<Option<VecDeque<Reply>>>,
@@ -114,7 +134,7 @@ impl Outbox {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Option<VecDeque<Reply>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.waiting)
     }
 }
 
@@ -194,29 +214,20 @@ impl Hub {
     /// Sends a message to all that are subscribed to a channel; to how many.
     pub(super) fn publish(&self, prefix: &str, channel: &[u8], payload: &Bytes) -> usize {
         let state = self.state();
-        if state.channels.is_empty() {
-            return 0;
-        }
-        let mut count = 0;
+        let bulk = |bytes: &Bytes| Reply::Bulk(bytes.clone());
         let named = Channel::of(Kind::Name, prefix, channel);
-        let name = Reply::Bulk(named.name.clone());
-        if let Some(subscribers) = state.channels.get(&named) {
-            for connection in subscribers {
-                let payload = Reply::Bulk(payload.clone());
-                let message = vec![Reply::text("message"), name.clone(), payload];
-                state.send(*connection, Reply::Push(message));
+        let patterns = state.channels.keys().filter(|it| it.fits(prefix, channel));
+        let mut count = 0;
+        for subscribed in patterns.chain([&named]) {
+            let mut message = match subscribed.kind {
+                Kind::Name => vec![Reply::text("message")],
+                Kind::Pattern => vec![Reply::text("pmessage"), bulk(&subscribed.name)],
+            };
+            message.extend([bulk(&named.name), bulk(payload)]);
+            for connection in state.channels.get(subscribed).into_iter().flatten() {
+                state.send(*connection, Reply::Push(message.clone()));
+                count += 1;
             }
-            count += subscribers.len();
-        }
-        let patterns = state.channels.iter().filter(|(it, _)| it.fits(prefix, channel));
-        for (pattern, subscribers) in patterns {
-            for connection in subscribers {
-                let (pattern, payload) =
-                    (Reply::Bulk(pattern.name.clone()), Reply::Bulk(payload.clone()));
-                let message = vec![Reply::text("pmessage"), pattern, name.clone(), payload];
-                state.send(*connection, Reply::Push(message));
-            }
-            count += subscribers.len();
         }
         count
     }
@@ -227,8 +238,7 @@ impl Hub {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code panics while it has it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

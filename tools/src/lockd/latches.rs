@@ -1,15 +1,16 @@
 //! Results of unlocks that a client may ask for again because its connection broke.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::boot::Boot;
+use super::locked::locked;
 
-/// So many are remembered. Beyond, those that are over make room, and else the next ones are not
-/// remembered: a client that asks again learns that it holds nothing.
+/// The maximum number of results that are remembered. Beyond, those that are over make room, and
+/// else the next ones are not remembered: a client that asks again learns that it holds nothing.
 const REMEMBERED_MAX: usize = 10_000;
 
 /// The longest time for which one is remembered.
@@ -45,7 +46,6 @@ impl Latches {
     }
 
     fn results(&self) -> MutexGuard<'_, HashMap<(String, Bytes), (i64, Boot)>> {
-        // No code panics while it has it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }

@@ -7,6 +7,8 @@ use super::resp;
 pub(super) struct Limits {
     /// Connections at once.
     pub(super) connections: usize,
+    /// Whether a lock without an end may be taken over TCP.
+    pub(super) endless_over_tcp: bool,
     /// Locks that are held.
     pub(super) locks: usize,
     /// Commands of one connection that wait for their answers.
@@ -22,6 +24,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections: 20_000,
+            endless_over_tcp: false,
             locks: 200_000,
             waits: 1_000,
             request: resp::Limits { bytes: 64 * 1024, arguments: 1_024 },

@@ -22,7 +22,7 @@ use super::daemon::Daemon;
 use super::peer::Peer;
 use crate::failure::Failure;
 
-/// A client that is silent for so long is asked whether it is there, and again after each interval.
+/// After this much silence a client is asked whether it is there, and again after each interval.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -130,7 +130,7 @@ pub(super) fn unix_listener(path: &Path, mode: u32) -> Result<UnixListener, Fail
         let cause = io::Error::new(io::ErrorKind::AlreadyExists, "something else is there");
         return Err(refused(cause));
     }
-    let new = beside(path);
+    let new = temporary(path);
     let listen = || {
         // Of a daemon with the same process id, which has ended.
         let _ = fs::remove_file(&new);
@@ -142,8 +142,8 @@ pub(super) fn unix_listener(path: &Path, mode: u32) -> Result<UnixListener, Fail
     listen().map_err(refused)
 }
 
-/// A path in the same directory.
-fn beside(path: &Path) -> PathBuf {
+/// A path in the same directory, for a moment.
+fn temporary(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));
     path.with_file_name(name)

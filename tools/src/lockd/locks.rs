@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bakery_lock::{FencingError, LockGuard, LockHandle};
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::boot::Boot;
+use super::locked::locked;
 use super::peer::Peer;
 use super::users::LockName;
 
@@ -81,7 +82,7 @@ pub(super) struct Held {
 /// When a lock ends that is not released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Term {
-    /// With its connection, or so long after it.
+    /// With its connection, or this much later.
     Bound { connection: ConnectionId, grace: Duration },
     /// At a moment.
     Until(Boot),
@@ -288,9 +289,4 @@ impl State {
             }
         }
     }
-}
-
-/// No code panics while it has one of these.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,6 +13,7 @@ mod hub;
 mod latches;
 mod limits;
 mod listen;
+mod locked;
 mod locks;
 mod options;
 mod order;

@@ -3,11 +3,12 @@
 //! they wait for.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::locked::locked;
 use super::resp::Request;
 
 /// What the commands of a connection are about that are under way.
@@ -54,8 +55,7 @@ impl Order {
     }
 
     fn busy(&self) -> MutexGuard<'_, HashMap<Bytes, usize>> {
-        // No code panics while it has it.
-        self.0.busy.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0.busy)
     }
 }
 

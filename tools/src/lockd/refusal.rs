@@ -1,6 +1,6 @@
 //! Errors as clients see them: the first word says which, for programs.
 
-use bakery_lock::{ContenderInfo, EnsureError, FencingError, LockError, TableError, UnlockError};
+use bakery_lock::{EnsureError, FencingError, LockError, Owner, TableError, UnlockError};
 
 use super::resp::Reply;
 use crate::output::chain;
@@ -45,65 +45,42 @@ impl From<Refusal> for Reply {
 
 impl From<LockError> for Refusal {
     fn from(error: LockError) -> Self {
-        match &error {
-            LockError::Option(_) => Refusal::error(&chain(&error)),
-            LockError::TimedOut { cause: None, user, ahead, .. } => {
-                let who = user.as_ref().map(|user| user.owner.as_str());
-                let who = who.or_else(|| ahead.first().map(first_owner));
-                Refusal::of("LOCKFAILED", &format!("timedout {}", who.unwrap_or("nobody known")))
-            }
-            LockError::Revoked { .. } => Refusal::of("LOCKFAILED", &format!("revoked {error}")),
-            LockError::Lost { .. } => Refusal::of("LOCKFAILED", &format!("lost {error}")),
-            LockError::TimedOut { .. }
-            | LockError::Refused { .. }
-            | LockError::RowMissing { .. }
-            | LockError::WorkStopped { .. }
-            | LockError::NoTicketLeft { .. }
-            | LockError::MarkOutOfReach { .. }
-            | LockError::HostRemoved { .. }
-            | LockError::ClocksDiffer { .. }
-            | LockError::TableGone { .. }
-            | LockError::Closed
-            | LockError::Forked
-            | _ => Refusal::no_lock(&chain(&error)),
+        if let LockError::TimedOut { cause: None, user, ahead, .. } = &error {
+            let user = user.as_ref().map(|user| &user.owner);
+            let who = user.or_else(|| ahead.first().map(|contender| &contender.owner));
+            let who = who.map_or("an unknown holder", Owner::as_str);
+            Refusal::of("LOCKFAILED", &format!("timedout {who}"))
+        } else if let LockError::Revoked { .. } = &error {
+            Refusal::of("LOCKFAILED", &format!("revoked {error}"))
+        } else if let LockError::Lost { .. } = &error {
+            Refusal::of("LOCKFAILED", &format!("lost {error}"))
+        } else if let LockError::Option(_) = &error {
+            Refusal::error(&chain(&error))
+        } else {
+            Refusal::no_lock(&chain(&error))
         }
     }
 }
 
-fn first_owner(contender: &ContenderInfo) -> &str {
-    contender.owner.as_str()
-}
-
 impl From<EnsureError> for Refusal {
     fn from(error: EnsureError) -> Self {
-        match &error {
-            EnsureError::Lost { .. } | EnsureError::Released { .. } => {
-                Refusal::of("LOST", &chain(&error))
-            }
-            EnsureError::TooLong { .. } | EnsureError::Unchangeable { .. } => {
-                Refusal::limit(&chain(&error))
-            }
-            EnsureError::Option(_) => Refusal::error(&chain(&error)),
-            EnsureError::Unconfirmed { .. } | EnsureError::Closed | _ => {
-                Refusal::no_lock(&chain(&error))
-            }
+        let text = chain(&error);
+        if matches!(error, EnsureError::Lost { .. } | EnsureError::Released { .. }) {
+            Refusal::of("LOST", &text)
+        } else if matches!(error, EnsureError::TooLong { .. } | EnsureError::Unchangeable { .. }) {
+            Refusal::limit(&text)
+        } else if let EnsureError::Option(_) = error {
+            Refusal::error(&text)
+        } else {
+            Refusal::no_lock(&text)
         }
     }
 }
 
 impl From<FencingError> for Refusal {
     fn from(error: FencingError) -> Self {
-        match &error {
-            FencingError::Lost { .. } => Refusal::of("LOST", &chain(&error)),
-            FencingError::Limited { .. }
-            | FencingError::Downgraded { .. }
-            | FencingError::Poisoned { .. }
-            | FencingError::Refused { .. }
-            | FencingError::TimedOut { .. }
-            | FencingError::Released { .. }
-            | FencingError::Closed
-            | _ => Refusal::of("NOTOKEN", &chain(&error)),
-        }
+        let is_lost = matches!(error, FencingError::Lost { .. });
+        Refusal::of(if is_lost { "LOST" } else { "NOTOKEN" }, &chain(&error))
     }
 }
 

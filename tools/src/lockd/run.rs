@@ -2,7 +2,7 @@
 //! has promised.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -11,8 +11,6 @@ use bakery_lock::{CancellationToken, LockClient};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
@@ -28,7 +26,7 @@ use super::locks::{Locks, Term};
 use super::options::{LongTtl, ServeOptions};
 use super::scripts::Scripts;
 use super::users::Users;
-use crate::connect::ConnectOptions;
+use crate::connect::{ConnectOptions, certificates, private_key, unusable};
 use crate::failure::Failure;
 use crate::host::{not_built, shut_down};
 use crate::outage::explained;
@@ -49,12 +47,6 @@ enum OptionsError {
          --tls-server-key"
     )]
     Open(SocketAddr),
-    #[error("{} can't be used", path.display())]
-    Tls {
-        path: PathBuf,
-        #[source]
-        cause: Box<dyn std::error::Error + Send + Sync>,
-    },
 }
 
 /// Serves until a signal ends it.
@@ -77,16 +69,12 @@ pub(super) async fn serve(
     let daemon = Arc::new(daemon(client, connection, &options, users).await?);
 
     let (connections, closing) = (TaskTracker::new(), CancellationToken::new());
-    let serving = Serving {
-        daemon: Arc::clone(&daemon),
-        connections: connections.clone(),
-        closing: closing.clone(),
-    };
+    let serving = Serving { daemon: Arc::clone(&daemon), connections, closing };
     let addresses = listen(&serving, &options, tls).await?;
-    tell_ready(&options, &addresses);
+    report_ready(&options, &addresses);
     signals.next().await;
 
-    closing.cancel();
+    serving.closing.cancel();
     end(&daemon, &options, &mut signals).await;
     Ok(())
 }
@@ -105,13 +93,9 @@ async fn daemon(
     users: Users,
 ) -> Result<Daemon, Failure> {
     let ttl = options.ttl.or(connection.settings.ttl).unwrap_or(TTL_DEFAULT);
-    let terms = PromiseTerms::of(&client, ttl).await?;
-    let terms = PromiseTerms {
-        renews_longer: options.long_ttl == LongTtl::Renew,
-        endless_over_tcp: options.endless_over_tcp,
-        ..terms
-    };
+    let terms = PromiseTerms::of(&client, ttl, options.long_ttl == LongTtl::Renew).await?;
     let limits = Limits {
+        endless_over_tcp: options.endless_over_tcp,
         connections: options.max_connections,
         locks: options.max_locks,
         ..Limits::default()
@@ -151,19 +135,12 @@ fn tls(options: &ServeOptions) -> Result<Option<Arc<ServerConfig>>, Failure> {
 }
 
 fn server_config(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, Failure> {
-    type Cause = Box<dyn std::error::Error + Send + Sync>;
-    let unusable =
-        |path: &Path, cause: Cause| usage(OptionsError::Tls { path: path.to_owned(), cause });
-    let certificates: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
-    let certificates = certificates.map_err(|error| unusable(certificate, error.into()))?;
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, error.into()))?;
     let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(certificate, error.into()))?
+        .map_err(|error| unusable(certificate, error))?
         .with_no_client_auth()
-        .with_single_cert(certificates, private)
-        .map_err(|error| unusable(certificate, error.into()))?;
+        .with_single_cert(certificates(certificate)?, private_key(key)?)
+        .map_err(|error| unusable(certificate, error))?;
     Ok(Arc::new(config))
 }
 
@@ -190,12 +167,12 @@ async fn listen(
 }
 
 /// Informs the service manager, and people.
-fn tell_ready(options: &ServeOptions, addresses: &[SocketAddr]) {
+fn report_ready(options: &ServeOptions, addresses: &[SocketAddr]) {
     let socket = options.socket.display().to_string();
     let all = [socket].into_iter().chain(addresses.iter().map(SocketAddr::to_string));
     output::note(&format!("{NAME}: serves at {}", all.collect::<Vec<_>>().join(" and ")));
     if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
-        output::warn(&format!("the service manager was not told: {error}"));
+        output::warn(&format!("the service manager does not know that it is ready: {error}"));
     }
 }
 

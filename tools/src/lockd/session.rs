@@ -4,17 +4,19 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bakery_lock::CancellationToken;
+use bytes::Bytes;
 
 use super::commands::{connection, native, redis, scripted};
-use super::daemon::Daemon;
+use super::daemon::{Daemon, Mode, Wanted, WantedTerm};
 use super::hub::Kind;
 use super::locks::ConnectionId;
 use super::peer::Peer;
 use super::refusal::Refusal;
 use super::resp::{Reply, Request, Version};
-use super::users::User;
+use super::users::{LockName, User};
 use super::words::Words;
 
 /// The longest name of a command.
@@ -134,6 +136,22 @@ impl Session {
     pub(super) fn user(&self) -> Result<Arc<User>, Refusal> {
         let user = self.user.as_ref().map(Arc::clone);
         user.ok_or_else(|| Refusal::of("NOAUTH", "Authentication required."))
+    }
+
+    /// A request for a lock alone, if it is free.
+    pub(super) fn wanted(&self, name: LockName, owner: Bytes, term: WantedTerm) -> Wanted {
+        Wanted {
+            name,
+            owner,
+            peer: self.peer,
+            mode: Mode::Exclusive,
+            wait: None,
+            term,
+            max_hold: None,
+            min_hold: Duration::ZERO,
+            label: None,
+            closed: self.closed.clone(),
+        }
     }
 
     /// It has logged in, or begins again.

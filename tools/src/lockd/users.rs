@@ -54,7 +54,7 @@ pub(super) enum UsersError {
     )]
     Line { path: PathBuf, line: usize },
     #[error("{} names no user", path.display())]
-    Nobody { path: PathBuf },
+    NoUser { path: PathBuf },
 }
 
 impl Users {
@@ -92,7 +92,7 @@ impl Users {
             users.known.push((Arc::new(user), password.to_owned()));
         }
         if users.known.is_empty() {
-            return Err(UsersError::Nobody { path: path.to_owned() });
+            return Err(UsersError::NoUser { path: path.to_owned() });
         }
         Ok(users)
     }

@@ -45,7 +45,7 @@ pub(in crate::lockd) fn hello(session: &mut Session, words: &mut Words<'_>) -> A
         ("server", Reply::text("bakery-lockd")),
         ("version", Reply::text(REDIS_VERSION)),
         ("proto", Reply::Integer(protocol)),
-        ("id", Reply::Integer(i64::try_from(session.id).unwrap_or(i64::MAX))),
+        ("id", Reply::number(session.id)),
         ("mode", Reply::text("standalone")),
         ("role", Reply::text("master")),
         ("modules", Reply::Array(Vec::new())),
@@ -92,15 +92,11 @@ pub(in crate::lockd) fn subscribe(
     words: &mut Words<'_>,
     kind: Kind,
 ) -> Answered {
-    let said = match kind {
-        Kind::Name => "subscribe",
-        Kind::Pattern => "psubscribe",
-    };
     let mut replies = Vec::new();
     let mut channel = Some(words.word()?);
     while let Some(name) = channel {
         let count = session.daemon.hub.subscribe(session.id, (kind, &user.prefix), name);
-        replies.push(subscription(said, Reply::Bulk(name.clone()), count));
+        replies.push(subscription(kind.subscribe(), Reply::Bulk(name.clone()), count));
         channel = words.next();
     }
     Ok(Answer::Several(replies))
@@ -113,10 +109,6 @@ pub(in crate::lockd) fn unsubscribe(
     words: &mut Words<'_>,
     kind: Kind,
 ) -> Answered {
-    let said = match kind {
-        Kind::Name => "unsubscribe",
-        Kind::Pattern => "punsubscribe",
-    };
     let hub = &session.daemon.hub;
     let mut channels: Vec<Bytes> = Vec::new();
     while let Some(name) = words.next() {
@@ -128,17 +120,16 @@ pub(in crate::lockd) fn unsubscribe(
     let mut replies = Vec::new();
     for name in channels {
         let count = hub.unsubscribe(session.id, (kind, &user.prefix), &name);
-        replies.push(subscription(said, Reply::Bulk(name), count));
+        replies.push(subscription(kind.unsubscribe(), Reply::Bulk(name), count));
     }
     if replies.is_empty() {
-        replies.push(subscription(said, Reply::Null, 0));
+        replies.push(subscription(kind.unsubscribe(), Reply::Null, 0));
     }
     Ok(Answer::Several(replies))
 }
 
 fn subscription(kind: &str, channel: Reply, count: usize) -> Reply {
-    let count = i64::try_from(count).unwrap_or(i64::MAX);
-    Reply::Push(vec![Reply::text(kind), channel, Reply::Integer(count)])
+    Reply::Push(vec![Reply::text(kind), channel, Reply::number(count)])
 }
 
 /// `PUBLISH channel message`: to how many it went. Of this daemon's clients only.
@@ -146,7 +137,7 @@ pub(in crate::lockd) fn publish(session: &Session, user: &User, words: &mut Word
     let (channel, message) = (words.word()?, words.word()?);
     words.end()?;
     let count = session.daemon.hub.publish(&user.prefix, channel, message);
-    Ok(Reply::Integer(i64::try_from(count).unwrap_or(i64::MAX)).into())
+    Ok(Reply::number(count).into())
 }
 
 /// `INFO`: for people, and for clients that wait until nothing is loading.
@@ -239,7 +230,7 @@ fn client(session: &mut Session, words: &mut Words<'_>) -> Result<Reply, Refusal
         }
         b"GETNAME" => Ok(Reply::text(session.client_name.clone())),
         b"SETINFO" => Ok(Reply::OK),
-        b"ID" => Ok(Reply::Integer(i64::try_from(session.id).unwrap_or(i64::MAX))),
+        b"ID" => Ok(Reply::number(session.id)),
         _ => Err(Refusal::error("unknown subcommand of CLIENT")),
     }
 }

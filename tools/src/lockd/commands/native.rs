@@ -85,9 +85,8 @@ pub(in crate::lockd) fn lock(session: &Session, user: &User, words: &mut Words<'
         None => WantedTerm::Bound { connection: session.id, grace },
     };
     let owner = owner.unwrap_or_else(|| Bytes::from(Uuid::new_v4().simple().to_string()));
-    let peer = session.peer;
-    let (max_hold, closed) = (hold, session.closed.clone());
-    let wanted = Wanted { name, owner, peer, mode, wait, term, max_hold, min_hold, label, closed };
+    let free = session.wanted(name, owner, term);
+    let wanted = Wanted { mode, wait, max_hold: hold, min_hold, label, ..free };
     let daemon = Arc::clone(&session.daemon);
     Answer::later(async move {
         let Some(held) = daemon.take(wanted).await? else { return Ok(Reply::Null) };
@@ -96,12 +95,12 @@ pub(in crate::lockd) fn lock(session: &Session, user: &User, words: &mut Words<'
     })
 }
 
-/// What a holder is told.
+/// The answer to a holder.
 fn granted(held: &Held, token: Option<i64>) -> Reply {
     Reply::Map(vec![
         ("owner", Reply::Bulk(held.owner.clone())),
         ("token", token.map_or(Reply::Null, Reply::Integer)),
-        ("valid_ms", milliseconds(held.left())),
+        ("valid_ms", Reply::milliseconds(held.left())),
     ])
 }
 
@@ -125,7 +124,7 @@ pub(in crate::lockd) fn renew(session: &Session, user: &User, words: &mut Words<
     let daemon = Arc::clone(&session.daemon);
     Answer::later(async move {
         let is_held = daemon.extend(&held, ttl).await?;
-        Ok(if is_held { milliseconds(held.left()) } else { Reply::Integer(0) })
+        Ok(if is_held { Reply::milliseconds(held.left()) } else { Reply::Integer(0) })
     })
 }
 
@@ -141,7 +140,7 @@ pub(in crate::lockd) fn token(session: &Session, user: &User, words: &mut Words<
 pub(in crate::lockd) fn held(session: &Session, user: &User, words: &mut Words<'_>) -> Answered {
     let held = named(session, user, words)?;
     words.end()?;
-    Ok(held.map_or(Reply::Integer(0), |held| milliseconds(held.left())).into())
+    Ok(held.map_or(Reply::Integer(0), |held| Reply::milliseconds(held.left())).into())
 }
 
 /// `ATTACH name owner`: binds a lock to this connection, that of another one or of one that has
@@ -171,7 +170,7 @@ pub(in crate::lockd) fn who(session: &Session, user: &User, words: &mut Words<'_
         let (state, who, left) = match holder {
             Some(holder) => {
                 let left = holder.remaining.unwrap_or_default();
-                ("held", Reply::text(holder.owner.as_str()), milliseconds(left))
+                ("held", Reply::text(holder.owner.as_str()), Reply::milliseconds(left))
             }
             None => ("free", Reply::Null, Reply::Integer(0)),
         };
@@ -203,9 +202,4 @@ fn named(
 ) -> Result<Option<Arc<Held>>, Refusal> {
     let (name, owner) = (user.lock(words.word()?)?, words.word()?);
     Ok(session.daemon.locks.find(name.in_table(), owner))
-}
-
-/// A time as a reply.
-pub(in crate::lockd) fn milliseconds(time: Duration) -> Reply {
-    Reply::Integer(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::native::milliseconds;
 use super::redisson;
-use crate::lockd::daemon::{Daemon, Mode, Wanted, WantedTerm};
+use crate::lockd::daemon::{Daemon, WantedTerm};
 use crate::lockd::locks::Held;
 use crate::lockd::peer::Peer;
 use crate::lockd::refusal::Refusal;
@@ -15,27 +14,6 @@ use crate::lockd::resp::Reply;
 use crate::lockd::session::{Answer, Answered, Session};
 use crate::lockd::users::{LockName, User};
 use crate::lockd::words::Words;
-
-/// A request that is only for a lock that is free.
-pub(in crate::lockd) fn wanted(
-    session: &Session,
-    name: LockName,
-    owner: Bytes,
-    term: WantedTerm,
-) -> Wanted {
-    Wanted {
-        name,
-        owner,
-        peer: session.peer,
-        mode: Mode::Exclusive,
-        wait: None,
-        term,
-        max_hold: None,
-        min_hold: Duration::ZERO,
-        label: None,
-        closed: session.closed.clone(),
-    }
-}
 
 /// `SET name owner NX PX ms` takes a lock that is free, `SET name owner XX PX ms` extends it, and
 /// so does `IFEQ owner`.
@@ -103,21 +81,21 @@ fn take(
         Some(time) => WantedTerm::For(time),
         None => endless(session)?,
     };
-    let (daemon, wanted) = (Arc::clone(&session.daemon), wanted(session, name, owner, term));
+    let (daemon, wanted) = (Arc::clone(&session.daemon), session.wanted(name, owner, term));
     Answer::later(
         async move { Ok(if daemon.take(wanted).await?.is_some() { granted } else { taken }) },
     )
 }
 
 /// The term of a lock that is to have no end.
-pub(in crate::lockd) fn endless(session: &Session) -> Result<WantedTerm, Refusal> {
+fn endless(session: &Session) -> Result<WantedTerm, Refusal> {
     match session.peer {
         Peer::Process(_) => Ok(WantedTerm::Process),
-        Peer::Address(_) if session.daemon.terms.endless_over_tcp => {
+        Peer::Address(_) if session.daemon.limits.endless_over_tcp => {
             Ok(WantedTerm::Bound { connection: session.id, grace: Duration::ZERO })
         }
         Peer::Address(_) => Err(Refusal::error(
-            "a lock without a time to live would stay for ever after its client died: give it PX, \
+            "a lock without a time to live would stay after its client died: give it PX, \
              use the Unix socket, or start the daemon with --endless-over-tcp, which ends it with \
              its connection",
         )),
@@ -169,7 +147,7 @@ pub(in crate::lockd) fn remaining(
     user: &User,
     words: &mut Words<'_>,
 ) -> Answered {
-    left(session, user, words, milliseconds)
+    left(session, user, words, Reply::milliseconds)
 }
 
 /// `TTL name`: the same in seconds.
@@ -178,9 +156,7 @@ pub(in crate::lockd) fn remaining_seconds(
     user: &User,
     words: &mut Words<'_>,
 ) -> Answered {
-    left(session, user, words, |left| {
-        Reply::Integer(i64::try_from(left.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX))
-    })
+    left(session, user, words, |left| Reply::number(left.as_millis().div_ceil(1_000)))
 }
 
 fn left(

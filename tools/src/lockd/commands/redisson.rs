@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::native::milliseconds;
-use super::redis::wanted;
 use super::scripted::{Call, taken_by};
 use crate::lockd::daemon::{Daemon, WantedTerm};
 use crate::lockd::locks::Held;
@@ -15,6 +13,9 @@ use crate::lockd::resp::Reply;
 use crate::lockd::scripts::Behaviour;
 use crate::lockd::session::{Answer, Answered, Session};
 use crate::lockd::users::{LockName, User};
+
+/// When to ask again for a lock that another daemon holds.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// What a request for a lock comes to.
 enum Taken {
@@ -35,7 +36,7 @@ fn take(
     let time =
         time.ok_or_else(|| Refusal::error("a lease of Redisson is a time, not zero or less"))?;
     let daemon = Arc::clone(&session.daemon);
-    let wanted = wanted(session, name.clone(), owner.clone(), WantedTerm::For(time));
+    let wanted = session.wanted(name.clone(), owner.clone(), WantedTerm::For(time));
     Ok(async move {
         if let Some(held) = daemon.locks.find(name.in_table(), &owner)
             && daemon.extend(&held, time).await?
@@ -50,20 +51,17 @@ fn take(
     })
 }
 
-/// How long the holder of a lock has it. Redisson waits for so long, unless it hears of a release
-/// before.
+/// How long the holder of a lock has it. Redisson waits until then, unless it hears of a
+/// release before.
 async fn left_of_holder(daemon: &Daemon, name: &LockName) -> Result<Reply, Refusal> {
     if let Some(held) = daemon.locks.holders(name.in_table()).first() {
-        return Ok(milliseconds(held.left()));
+        return Ok(Reply::milliseconds(held.left()));
     }
     let elsewhere = daemon.holder_elsewhere(name).await?;
     // No message comes from there, nor of one that was released just now.
     let left = elsewhere.map_or(AGAIN_AFTER, |(_, left)| left.min(AGAIN_AFTER));
-    Ok(milliseconds(left))
+    Ok(Reply::milliseconds(left))
 }
-
-/// When to ask again for a lock that another daemon holds.
-const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Nothing, or how long the holder has it.
 pub(super) fn lock(session: &Session, user: &User, behaviour: Behaviour, call: &Call) -> Answered {

@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::native::milliseconds;
-use super::redis::wanted;
 use super::redisson;
 use crate::lockd::daemon::{Daemon, WantedTerm};
 use crate::lockd::locks::Held;
@@ -264,10 +262,8 @@ fn left(session: &Session, user: &User, behaviour: Behaviour, call: &Call) -> An
     let name = call.name(user)?;
     let held = own(&session.daemon, &name, call)?;
     Ok(match (held, behaviour) {
-        (Some(held), Behaviour::LeftSeconds) => {
-            Reply::Integer(i64::try_from(held.left().as_secs()).unwrap_or(i64::MAX))
-        }
-        (Some(held), _) => milliseconds(held.left()),
+        (Some(held), Behaviour::LeftSeconds) => Reply::number(held.left().as_secs()),
+        (Some(held), _) => Reply::milliseconds(held.left()),
         (None, Behaviour::LeftOrThree) => Reply::Integer(-3),
         (None, Behaviour::LeftSeconds) => another_owner(),
         (None, _) => Reply::Integer(0),
@@ -280,7 +276,7 @@ fn owner_and_left(session: &Session, user: &User, call: &Call) -> Answered {
     let holders = session.daemon.locks.holders(name.in_table());
     Ok(match holders.first() {
         Some(held) => {
-            Reply::Array(vec![Reply::Bulk(held.owner.clone()), milliseconds(held.left())])
+            Reply::Array(vec![Reply::Bulk(held.owner.clone()), Reply::milliseconds(held.left())])
         }
         None => Reply::Array(vec![Reply::Null, Reply::Integer(-2)]),
     }
@@ -293,7 +289,7 @@ fn take_all(session: &Session, user: &User, call: &Call) -> Answered {
     let daemon = Arc::clone(&session.daemon);
     let wanted: Vec<_> = names
         .into_iter()
-        .map(|name| wanted(session, name, owner.clone(), WantedTerm::For(time)))
+        .map(|name| session.wanted(name, owner.clone(), WantedTerm::For(time)))
         .collect();
     Answer::later(async move {
         let mut taken = Taken { daemon: &daemon, held: Vec::new() };
@@ -303,7 +299,7 @@ fn take_all(session: &Session, user: &User, call: &Call) -> Answered {
                 None => return Ok(Reply::Integer(0)),
             }
         }
-        Ok(count(std::mem::take(&mut taken.held).len()))
+        Ok(Reply::number(std::mem::take(&mut taken.held).len()))
     })
 }
 
@@ -342,7 +338,7 @@ fn extend_all(session: &Session, user: &User, call: &Call) -> Answered {
                 return Ok(Reply::Integer(0));
             }
         }
-        Ok(count(held.len()))
+        Ok(Reply::number(held.len()))
     })
 }
 
@@ -354,12 +350,8 @@ fn release_all(session: &Session, user: &User, call: &Call) -> Answered {
         for name in &names {
             released += usize::from(daemon.release_of(name, &owner).await?);
         }
-        Ok(count(released))
+        Ok(Reply::number(released))
     })
-}
-
-fn count(number: usize) -> Reply {
-    Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 /// Takes a lock; some extend it if it is theirs.
@@ -383,7 +375,7 @@ fn take(session: &Session, user: &User, behaviour: Behaviour, call: &Call) -> An
         _ => daemon.locks.find(name.in_table(), &owner),
     };
     let may_take = behaviour != Behaviour::TakeIfYes || call.argument(3)?.as_ref() == b"yes";
-    let wanted = wanted(session, name, owner.clone(), WantedTerm::For(time));
+    let wanted = session.wanted(name, owner.clone(), WantedTerm::For(time));
     Answer::later(async move {
         let is_held = match own {
             Some(held) => {

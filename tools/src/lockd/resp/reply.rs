@@ -1,6 +1,7 @@
 //! Replies, in both versions of the protocol.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -44,6 +45,16 @@ impl Reply {
     /// Text as bytes.
     pub(in crate::lockd) fn text(text: impl Into<String>) -> Self {
         Reply::Bulk(Bytes::from(text.into().into_bytes()))
+    }
+
+    /// A number that may be of another type.
+    pub(in crate::lockd) fn number(number: impl TryInto<i64>) -> Self {
+        Reply::Integer(number.try_into().unwrap_or(i64::MAX))
+    }
+
+    /// A time in milliseconds.
+    pub(in crate::lockd) fn milliseconds(time: Duration) -> Self {
+        Reply::number(time.as_millis())
     }
 
     /// 1 or 0.
