@@ -1,5 +1,5 @@
 //! A name for which very many clients waited that died before anyone read it again: rows as such
-//! clients leave them, written here, because so many clients can't wait at a time.
+//! clients leave them, written here, because that many clients can't wait at the same time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -124,7 +124,7 @@ pub(crate) async fn wait_for_death(doomed: Doomed) -> Result<()> {
     Ok(())
 }
 
-/// Times a lock of the name beside locks of young ones.
+/// Times a lock of the name, and locks of young names for comparison.
 pub(crate) async fn compare(
     ground: &Ground<'_>,
     name: &str,

@@ -36,7 +36,7 @@ const USES_MAX: u32 = 6;
 const SHORT: Duration = Duration::from_millis(5);
 
 /// For how long after a stopped keeper continues others have the lock, at least.
-const BESIDE: Duration = Duration::from_millis(300);
+const HELD_AFTER: Duration = Duration::from_millis(300);
 
 /// Others ask for the lock within this time.
 const ASKED_WITHIN: Duration = Duration::from_millis(300);
@@ -50,7 +50,7 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 // had turns, another peer and a client without peers want each lock.
 #[tokio::test]
 #[ignore = "takes long; scripts/nightly runs it"]
-async fn killed_keeper_of_an_idle_place_blocks_others_for_its_ttl() {
+async fn killed_keeper_blocks_others_for_its_ttl() {
     let _alone = support::alone().await;
     let waits = many(repeats(KILLS), kill_one).await;
     let kills = waits.len();
@@ -78,7 +78,7 @@ async fn killed_keeper_of_an_idle_place_blocks_others_for_its_ttl() {
 // lock, and look who holds it when they continue.
 #[tokio::test]
 #[ignore = "takes long; scripts/nightly runs it"]
-async fn stopped_keeper_of_an_idle_place_gives_no_turn_after_its_lease() {
+async fn stopped_keeper_gives_no_turn_after_its_lease() {
     let _alone = support::alone().await;
     let stopped = many(repeats(STOPS), async |scene, chance| {
         loop {
@@ -149,7 +149,7 @@ async fn stop_one(scene: &Scene, chance: &mut StdRng) -> Option<Duration> {
     case.keeper.signal(Signal::STOP);
     let stopped = now();
     let had_place = holder(&case.others[0], &case.name).await == Some(case.id);
-    let time = BESIDE + Duration::from_secs(1);
+    let time = HELD_AFTER + Duration::from_secs(1);
     let granted = Arc::new(Notify::new());
     let pause = Duration::from_secs(1).mul_f64(chance.random());
     let serving = serve(&case.others, &case.name, time, chance, Arc::clone(&granted));
@@ -293,7 +293,7 @@ fn held((from, until): (u64, u64)) -> Moment {
 }
 
 /// Has the lock for this long. Returns when it was first and last seen to be held; the first time
-/// is also told at once.
+/// is also notified at once.
 async fn use_once(
     client: &LockClient,
     name: &str,

@@ -34,7 +34,7 @@ const (
 	host = "127.0.0.1"
 	// How late a lock may pass on: the machine may be busy.
 	slack = 8 * time.Second
-	// Rows of a daemon that was killed live for so long at most.
+	// Rows of a daemon that was killed live for at most this long.
 	rowsMax = 45 * time.Second
 )
 
@@ -348,7 +348,7 @@ func takeTurns(client string, by adapter, limit time.Duration) {
 			time.Sleep(time.Millisecond + time.Duration(random.Int64N(int64(19*time.Millisecond))))
 			continue
 		}
-		// Some use all of their time, to the end of which nobody else may have the lock.
+		// Some use all of their time, until whose end no other owner may have the lock.
 		if random.IntN(300) == 0 {
 			time.Sleep(time.Duration(until - begun))
 		}

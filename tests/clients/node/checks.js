@@ -27,7 +27,7 @@ const RELAY_PORT = number("LOCKD_RELAY_PORT");
 
 // How late a lock may pass on: the machine may be busy.
 const SLACK = 8000;
-// Rows of a daemon that was killed live for so long at most.
+// Rows of a daemon that was killed live for at most this long.
 const ROWS_MAX = 45000;
 
 class Failed extends Error {}
@@ -275,7 +275,7 @@ async function takeTurns(client, adapter, seconds) {
       await sleep(1 + Math.random() * 19);
       continue;
     }
-    // Some use all of their time, to the end of which nobody else may have the lock.
+    // Some use all of their time, until whose end no other owner may have the lock.
     if (Math.random() < 1 / 300) await sleep(Math.max(0, Number(until - begun) / 1e6));
     const at = clock();
     const ended = at < until ? at : until;

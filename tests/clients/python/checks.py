@@ -28,7 +28,7 @@ CONTROL = os.environ.get("LOCKD_CONTROL")
 
 # How late a lock may pass on: the machine may be busy.
 SLACK = 8.0
-# Rows of a daemon that was killed live for so long at most.
+# Rows of a daemon that was killed live for at most this long.
 ROWS_MAX = 45.0
 
 
@@ -296,7 +296,7 @@ def take_turns(client, adapter, seconds):
             if lock is None or isinstance(lock, Exception):
                 time.sleep(random.uniform(0.001, 0.02))
                 continue
-            # Some use all of their time, to the end of which nobody else may have the lock.
+            # Some use all of their time, until whose end no other owner may have the lock.
             is_long = random.randrange(300) == 0
             if is_long:
                 time.sleep(max(0, (asked + ttl_ns - begun) / 1e9))

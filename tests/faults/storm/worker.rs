@@ -167,7 +167,7 @@ async fn client_program() {
         None => (LOOK_PAUSE, OWN_PAUSE_MAX),
     };
     let recorded = Some(Arc::clone(&recorder));
-    let counting = tokio::spawn(tell_kept_uses(locks.clone()));
+    let counting = tokio::spawn(report_kept_uses(locks.clone()));
     let hands = Hands { locks, ending, stay_max, own_pause_max, recorder: recorded };
     work(order.client, order.seed, hands).await;
     counting.abort();
@@ -345,14 +345,14 @@ async fn tell_rounds(recorder: Arc<Mutex<Recorder>>) {
     }
 }
 
-/// Tells how often kept places were used, so that little is left out when the client is killed.
-async fn tell_kept_uses(locks: LockClient) {
-    let mut told = 0;
+/// Reports how often kept places were used, so that little is left out when the client is killed.
+async fn report_kept_uses(locks: LockClient) {
+    let mut reported = 0;
     loop {
         let used = locks.statistics().kept_used;
-        if used > told {
-            say(NO_OBJECT, What::UsedKept(used - told));
-            told = used;
+        if used > reported {
+            say(NO_OBJECT, What::UsedKept(used - reported));
+            reported = used;
         }
         sleep(Duration::from_millis(100)).await;
     }

@@ -73,7 +73,7 @@ final class Checks {
 
     /** How late a lock may pass on: the machine may be busy. */
     static final long SLACK = 8_000;
-    /** Rows of a daemon that was killed live for so long at most. */
+    /** Rows of a daemon that was killed live for at most this long. */
     static final long ROWS_MAX = 45_000;
 
     private static final Map<String, Check> ALL = new LinkedHashMap<>();
@@ -351,7 +351,7 @@ final class Checks {
                     Thread.sleep(random.nextInt(1, 20));
                     continue;
                 }
-                // Some use all of their time, to the end of which nobody else may have the lock.
+                // Some use all of their time, until whose end no other owner may have the lock.
                 if (random.nextInt(300) == 0) {
                     Thread.sleep(Math.max(0, (until - begun) / 1_000_000));
                 }

@@ -44,7 +44,7 @@ async fn promise_outlives_the_end() {
     let granted = std::time::Instant::now();
     daemon.send(Signal::TERM);
     assert_eq!(daemon.ended().await, Some(0));
-    let other = daemon.beside(&[]).await;
+    let other = daemon.another(&[]).await;
     until_taken(&mut other.connect(), &["SET", "k", "two", "NX", "PX", LONG]);
     let held_for = granted.elapsed();
     assert!(held_for + Duration::from_millis(500) >= promise, "{held_for:?}");

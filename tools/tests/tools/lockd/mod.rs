@@ -50,8 +50,8 @@ impl Daemon {
     }
 
     /// One more daemon of the same locks.
-    async fn beside(&self, options: &[&str]) -> Self {
-        Daemon::start(self.tool.clone(), self.prefix.clone(), socket("beside"), options).await
+    async fn another(&self, options: &[&str]) -> Self {
+        Daemon::start(self.tool.clone(), self.prefix.clone(), socket("another"), options).await
     }
 
     /// The same, at the same socket.

@@ -86,7 +86,7 @@ async fn unknown_script_can_be_allowed() {
     let sha = option.split('=').next().expect("it is the first").to_owned();
     assert!(wire.call(&["EVALSHA", &sha, "1", "k", "one"]).error().starts_with("NOSCRIPT"));
     drop(wire);
-    let daemon = daemon.beside(&["--script", &option]).await;
+    let daemon = daemon.another(&["--script", &option]).await;
     let mut wire = daemon.connect();
     assert!(wire.done(&["SET", "k", "one", "NX", "PX", LONG]).is_ok());
     assert_eq!(wire.done(&["EVALSHA", &sha, "1", "k", "one"]).number(), 1);
@@ -181,7 +181,7 @@ async fn extension_is_as_long_as_a_lock() {
     for time in ["117000", "3600000"] {
         assert_eq!(wire.done(&["EVAL", EXTEND, "1", "k", "one", time]).number(), 1, "{time}");
     }
-    let refusing = daemon.beside(&["--long-ttl", "refuse"]).await;
+    let refusing = daemon.another(&["--long-ttl", "refuse"]).await;
     let refused = refusing.connect().call(&["SET", "l", "one", "NX", "PX", "3600000"]).error();
     assert!(refused.starts_with("LIMIT "), "{refused}");
 }

@@ -13,7 +13,7 @@ use super::{Daemon, LONG, until_taken};
 #[tokio::test]
 async fn lock_is_held_at_one_daemon() {
     let one = Daemon::new("lockd_two").await;
-    let other = one.beside(&[]).await;
+    let other = one.another(&[]).await;
     let (mut here, mut there) = (one.connect(), other.connect());
     for _ in 0..3 {
         assert!(here.done(&["SET", "k", "here", "NX", "PX", LONG]).is_ok());
@@ -39,7 +39,7 @@ async fn promise_outlives_a_killed_daemon() {
     let other = Daemon::with("lockd_killed", &["--ttl", "5s"]).await;
     let mut there = other.connect();
     for passed_on in [false, true] {
-        let mut one = other.beside(&["--ttl", "5s"]).await;
+        let mut one = other.another(&["--ttl", "5s"]).await;
         let mut here = one.connect();
         if passed_on {
             there.done(&["LOCK", "k", "OWNER", "there"]);
@@ -61,7 +61,7 @@ async fn promise_outlives_a_killed_daemon() {
     }
 }
 
-/// So often a daemon is killed, with so many locks.
+/// How often a daemon is killed, and with how many locks each time.
 const KILLS: usize = 10;
 const LOCKS: usize = 20;
 
@@ -75,7 +75,7 @@ async fn promises_outlive_killed_daemons() {
     let mut there = other.connect();
     let (mut promises, mut least, mut most) = (0, Duration::MAX, Duration::ZERO);
     for _ in 0..repeats(KILLS) {
-        let mut one = other.beside(&["--ttl", "5s"]).await;
+        let mut one = other.another(&["--ttl", "5s"]).await;
         let mut here = one.connect();
         let mut held = Vec::new();
         for number in 0..LOCKS {

@@ -77,7 +77,7 @@ fn place_is_renewed_for_a_guest_that_needs_more() {
 }
 
 #[test]
-fn guest_that_needs_more_than_the_place_gives_goes_elsewhere() {
+fn guest_with_too_long_a_need_is_sent_elsewhere() {
     // 56.435 s and 1 % more, and half a second to renew the place.
     let longest = ms(56_430);
     let mut script = Script::held();
@@ -95,7 +95,7 @@ fn guest_that_needs_more_than_the_place_gives_goes_elsewhere() {
 }
 
 #[test]
-fn guest_in_the_line_goes_elsewhere_once_the_place_is_too_short_for_it() {
+fn shorter_terms_send_a_queued_guest_elsewhere() {
     let mut script = Script::held();
     script.joins(2, 10);
     script.needs(GUEST, 1, ms(300), s(30));
