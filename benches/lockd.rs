@@ -193,28 +193,86 @@ fn again_and_again(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// One lock that many connections want, which wait for it.
+/// One lock that many connections want, which wait for it; with Redis, an element of a list that
+/// they take and put back, which is no lock but as many messages.
 fn handoffs(arguments: &Arguments) -> Result<()> {
+    let contenders = arguments.contenders;
+    println!("handoffs a second between {contenders} connections that wait");
+    for (what, socket, line) in [
+        ("Redis, BLPOP and RPUSH", &arguments.redis, Line::List),
+        ("lockd, LOCK and UNLOCK", &arguments.lockd, Line::Lock),
+    ] {
+        println!("{what:24} {:>8}", handoffs_of(socket, line, contenders)?);
+    }
+    Ok(())
+}
+
+/// What connections wait in line for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Line {
+    /// A lock of the daemon.
+    Lock,
+    /// The only element of a list of Redis.
+    List,
+}
+
+impl Line {
+    /// The command that waits, and the one that lets the next one have it.
+    fn commands(self, number: usize) -> [Vec<u8>; 2] {
+        let owner = format!("owner{number:03}");
+        match self {
+            Line::Lock => [
+                command(&["LOCK", "handoff", "WAIT", "60000", "OWNER", &owner]),
+                command(&["UNLOCK", "handoff", &owner]),
+            ],
+            Line::List => {
+                [command(&["BLPOP", "handoff", "60"]), command(&["RPUSH", "handoff", "token"])]
+            }
+        }
+    }
+
+    /// Where the answer to the command that waits ends, if it has come; before it, there may be
+    /// the answer to the other one.
+    fn granted(self, answers: &[u8]) -> Result<Option<usize>> {
+        let text = std::str::from_utf8(answers).unwrap_or_default();
+        ensure!(!text.contains("\r\n-") && !text.starts_with('-'), "{text}");
+        let last = match self {
+            Line::Lock => "valid_ms\r\n:",
+            Line::List => "$5\r\n",
+        };
+        let Some(start) = text.find(last) else { return Ok(None) };
+        let rest = start + last.len();
+        Ok(text[rest..].find("\r\n").map(|end| rest + end + 2))
+    }
+}
+
+fn handoffs_of(socket: &Path, line: Line, contenders: usize) -> Result<u64> {
     const FOR: Duration = Duration::from_secs(10);
     let (granted, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let mut threads = Vec::new();
-    for number in 0..arguments.contenders {
-        let mut connection = Connection::unix(&arguments.lockd)?;
+    if line == Line::List {
+        // Of an earlier run.
+        Connection::unix(socket)?.call(&command(&["SET", "handoff", ""]), b"+OK\r\n")?;
+        Connection::unix(socket)?.call(&command(&["DEL", "handoff"]), b":1\r\n")?;
+    }
+    for number in 0..contenders {
+        let mut connection = Connection::unix(socket)?;
         let (granted, is_over) = (Arc::clone(&granted), Arc::clone(&is_over));
         threads.push(thread::spawn(move || -> Result<()> {
-            let owner = format!("owner{number:03}");
-            let lock = command(&["LOCK", "handoff", "WAIT", "60000", "OWNER", &owner]);
-            let unlock = command(&["UNLOCK", "handoff", &owner]);
+            let [wait, pass_on] = line.commands(number);
+            if line == Line::List && number == 0 {
+                connection.write(&pass_on)?;
+            }
             // The next request is on its way together with the release.
-            let both = [unlock.clone(), lock.clone()].concat();
-            connection.write(&lock)?;
+            let both = [pass_on, wait.clone()].concat();
+            connection.write(&wait)?;
             let mut answers = Vec::new();
             let mut buffer = [0; 4_096];
             while !is_over.load(Ordering::Relaxed) {
                 let count = connection.read(&mut buffer)?;
-                ensure!(count > 0, "the daemon has closed the connection");
+                ensure!(count > 0, "the server has closed the connection");
                 answers.extend_from_slice(&buffer[..count]);
-                while let Some(end) = grant_ends(&answers)? {
+                while let Some(end) = line.granted(&answers)? {
                     answers.drain(..end);
                     granted.fetch_add(1, Ordering::Relaxed);
                     connection.write(&both)?;
@@ -231,21 +289,7 @@ fn handoffs(arguments: &Arguments) -> Result<()> {
     for thread in threads {
         thread.join().expect("it does not panic")?;
     }
-    let contenders = arguments.contenders;
-    println!(
-        "one name, {contenders} connections that wait: {} grants a second",
-        grants / FOR.as_secs()
-    );
-    Ok(())
-}
-
-/// Where the answer to a lock ends, if it has come: what comes before it is that of the release.
-fn grant_ends(answers: &[u8]) -> Result<Option<usize>> {
-    let text = std::str::from_utf8(answers).unwrap_or_default();
-    ensure!(!text.contains("\r\n-") && !text.starts_with('-'), "{text}");
-    let Some(start) = text.find("valid_ms\r\n:") else { return Ok(None) };
-    let number = start + "valid_ms\r\n:".len();
-    Ok(text[number..].find("\r\n").map(|end| number + end + 2))
+    Ok(grants / FOR.as_secs())
 }
 
 /// Connections that do nothing.

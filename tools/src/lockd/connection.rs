@@ -3,15 +3,16 @@
 //! A command behind one that waits is carried out at once; only its reply waits. Otherwise
 //! `UNLOCK a` behind `LOCK b` would wait for the lock that it is to give up.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use futures_util::stream::FuturesOrdered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::task::yield_now;
 
 use super::daemon::Daemon;
@@ -25,8 +26,8 @@ use super::session::{Answer, Session};
 /// Commands that are carried out before others have a chance.
 const BATCH_MAX: usize = 128;
 
-/// Room for what comes next: idle connections have no more.
-const READ_MIN: usize = 384;
+/// What is read at once.
+const READ_MAX: usize = 4 * 1024;
 
 /// Buffers that have grown beyond this are given back once they are empty.
 const KEPT_MAX: usize = 16 * 1024;
@@ -117,10 +118,6 @@ impl Connection {
                 return write.shutdown().await;
             }
             let has_room = self.has_room();
-            if has_room && self.state == State::Open && self.input.capacity() == self.input.len() {
-                // More the next time that what comes fills it.
-                self.input.reserve(READ_MIN.max(self.input.len()));
-            }
             tokio::select! {
                 biased;
                 written = write.write_buf(&mut self.output), if !self.output.is_empty() => {
@@ -139,7 +136,7 @@ impl Connection {
                     Ok(message) => self.put(&message),
                     Err(Overflow) => return Ok(()),
                 },
-                count = read.read_buf(&mut self.input),
+                count = read_some(&mut read, &mut self.input),
                     if has_room && self.state == State::Open =>
                 {
                     if count? == 0 {
@@ -217,6 +214,23 @@ impl Connection {
     fn put(&mut self, reply: &Reply) {
         encode(reply, self.session.version, &mut self.output);
     }
+}
+
+/// Reads what has come; how much it was.
+///
+/// It comes by way of the stack, so that a connection which sends nothing has no buffer.
+async fn read_some(
+    read: &mut (impl AsyncRead + Unpin),
+    input: &mut BytesMut,
+) -> std::io::Result<usize> {
+    poll_fn(|context| {
+        let mut bytes = [MaybeUninit::uninit(); READ_MAX];
+        let mut bytes = ReadBuf::uninit(&mut bytes);
+        ready!(Pin::new(&mut *read).poll_read(context, &mut bytes))?;
+        input.extend_from_slice(bytes.filled());
+        Poll::Ready(Ok(bytes.filled().len()))
+    })
+    .await
 }
 
 /// The next reply, if it is there.

@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use super::connection::serve;
 use super::daemon::Daemon;
 use super::peer::Peer;
+use super::unix_stream::Stream;
 use crate::failure::Failure;
 
 /// After this much silence a client is asked whether it is there, and again after each interval.
@@ -71,6 +72,8 @@ impl Serving {
         let process = stream.peer_cred().ok().and_then(|peer| peer.pid());
         let peer = Peer::Process(process.unwrap_or_default());
         let daemon = Arc::clone(&self.daemon);
+        // It ends at once if there is no descriptor left for it.
+        let Ok(mut stream) = Stream::new(stream) else { return };
         self.connections.spawn(async move {
             let (read, write) = stream.split();
             serve(daemon, id, peer, read, write).await;

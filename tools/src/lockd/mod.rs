@@ -23,6 +23,7 @@ mod resp;
 mod run;
 mod scripts;
 mod session;
+mod unix_stream;
 mod users;
 mod words;
 

@@ -3,6 +3,7 @@
 //! they wait for.
 
 use std::collections::HashMap;
+use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -11,9 +12,10 @@ use tokio::sync::Notify;
 use super::locked::locked;
 use super::resp::Request;
 
-/// What the commands of a connection are about that are under way.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Order(Arc<Shared>);
+/// What the commands of a connection are about that are under way; nothing until there is one, so
+/// that an idle connection takes no memory for it.
+#[derive(Debug, Default)]
+pub(super) struct Order(Option<Arc<Shared>>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -24,44 +26,51 @@ struct Shared {
 /// Names that a command is about, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Busy {
-    order: Order,
+    shared: Arc<Shared>,
     names: Vec<Bytes>,
 }
 
 impl Order {
     /// Whether a command must wait for one that is under way.
     pub(super) fn stops(&self, request: &Request) -> bool {
-        let busy = self.busy();
+        let Some(shared) = &self.0 else { return false };
+        let busy = shared.busy();
         !busy.is_empty() && names(request).iter().any(|name| busy.contains_key(name))
     }
 
     /// Notes what a command is about that is under way; `None` if others need not wait for it.
-    pub(super) fn begin(&self, request: &Request) -> Option<Busy> {
-        if waits(request) {
+    pub(super) fn begin(&mut self, request: &Request) -> Option<Busy> {
+        let names = names(request).to_vec();
+        if names.is_empty() || waits(request) {
             return None;
         }
-        let names = names(request).to_vec();
-        let mut busy = self.busy();
+        let shared = Arc::clone(self.0.get_or_insert_default());
+        let mut busy = shared.busy();
         for name in &names {
             *busy.entry(name.clone()).or_default() += 1;
         }
         drop(busy);
-        (!names.is_empty()).then(|| Busy { order: self.clone(), names })
+        Some(Busy { shared, names })
     }
 
     /// Waits until a command is done.
     pub(super) async fn changed(&self) {
-        self.0.changed.notified().await;
+        match &self.0 {
+            Some(shared) => shared.changed.notified().await,
+            None => pending().await,
+        }
     }
+}
 
+impl Shared {
     fn busy(&self) -> MutexGuard<'_, HashMap<Bytes, usize>> {
-        locked(&self.0.busy)
+        locked(&self.busy)
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let mut busy = self.order.busy();
+        let mut busy = self.shared.busy();
         for name in &self.names {
             if let Some(count) = busy.get_mut(name) {
                 *count -= 1;
@@ -71,7 +80,7 @@ impl Drop for Busy {
             }
         }
         drop(busy);
-        self.order.0.changed.notify_one();
+        self.shared.changed.notify_one();
     }
 }
 
@@ -111,7 +120,7 @@ mod tests {
 
     #[test]
     fn commands_about_one_lock_follow_each_other() {
-        let order = Order::default();
+        let mut order = Order::default();
         let under_way = order.begin(&request("SET a one NX PX 5"));
         for (next, waits) in [
             ("GET a", true),
@@ -131,7 +140,7 @@ mod tests {
 
     #[test]
     fn commands_pass_those_that_wait() {
-        let order = Order::default();
+        let mut order = Order::default();
         assert!(order.begin(&request("LOCK a WAIT 5000")).is_none());
         assert!(!order.stops(&request("UNLOCK a one")));
         let under_way = order.begin(&request("LOCK a NOWAIT"));
