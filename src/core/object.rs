@@ -72,7 +72,9 @@ pub(crate) struct Object {
     /// The client, with the slot of turns.
     id: ContenderId,
     settings: Settings,
-    slots: BTreeMap<i16, Slot>,
+    /// Mostly there is one. A leaf of the map has room for eleven, which would be 30 KiB of slots
+    /// for each lock that is held.
+    slots: BTreeMap<i16, Box<Slot>>,
     /// The callers that no slot has: limited ones that wait until one is free, and all that wait
     /// until an earlier machine's rows are over.
     waiting: Callers,
@@ -174,8 +176,8 @@ impl Object {
         let orphaned = self.memory.orphaned_until.filter(|_| !self.waiting.is_empty());
         let (waiting, yielding) = (self.waiting.deadline(), self.yielding.deadline());
         let others = [waiting, yielding, sweep, orphaned].into_iter().flatten();
-        let by_clock = self.slots.values().filter_map(Slot::deadline).chain(others).min();
-        let by_boot = self.slots.values().filter_map(Slot::deadline_by_boot).min();
+        let by_clock = self.slots().filter_map(Slot::deadline).chain(others).min();
+        let by_boot = self.slots().filter_map(Slot::deadline_by_boot).min();
         let by_clock = by_clock.map(|due| due.saturating_sub(now.elapsed));
         let by_boot = by_boot.map(|due| due.saturating_sub(now.boot));
         by_clock.into_iter().chain(by_boot).min()
@@ -183,7 +185,7 @@ impl Object {
 
     /// Whether there is nothing left to do.
     pub(crate) fn is_idle(&self) -> bool {
-        let is_over = self.is_closing && self.slots.values().all(Slot::is_over);
+        let is_over = self.is_closing && self.slots().all(Slot::is_over);
         let has_callers = !(self.waiting.is_empty() && self.yielding.is_empty());
         is_over || (self.slots.is_empty() && !has_callers && self.sweep.is_none())
     }
@@ -289,7 +291,7 @@ impl Object {
     fn use_slot(&mut self, now: Now, number: i16) {
         let (id, settings) = (ContenderId { slot: number, ..self.id }, self.settings);
         let memory = &self.memory;
-        self.slots.entry(number).or_insert_with(|| Slot::new(now, id, settings, memory));
+        self.slots.entry(number).or_insert_with(|| Box::new(Slot::new(now, id, settings, memory)));
     }
 
     fn leave(&mut self, now: Now, caller: CallerId) {
@@ -423,6 +425,15 @@ impl Object {
 
     // Slots.
 
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.values().map(Box::as_ref)
+    }
+
+    /// The slot of turns, if it is in use.
+    fn turns(&self) -> Option<&Slot> {
+        self.slots.get(&SLOT_OF_TURNS).map(Box::as_ref)
+    }
+
     fn with(&mut self, number: i16, change: impl FnOnce(&mut Slot)) {
         if let Some(slot) = self.slots.get_mut(&number) {
             change(slot);
@@ -448,38 +459,38 @@ impl Object {
 
     /// Whether this client keeps a place for turns, or a lost one whose turn is not over.
     pub(crate) fn has_place(&self) -> bool {
-        self.slots.get(&SLOT_OF_TURNS).is_some_and(Slot::has_place)
+        self.turns().is_some_and(Slot::has_place)
     }
 
     /// Who has the turn, as far as this client knows.
     pub(crate) fn user(&self) -> Option<User> {
-        self.slots.get(&SLOT_OF_TURNS)?.user()
+        self.turns()?.user()
     }
 
     /// How many wait in the line of its place.
     pub(crate) fn waiting(&self) -> usize {
-        self.slots.get(&SLOT_OF_TURNS).map_or(0, Slot::waiting)
+        self.turns().map_or(0, Slot::waiting)
     }
 
     /// Who waits in the line of its place, the first one first.
     pub(crate) fn line(&self) -> impl Iterator<Item = User> {
-        self.slots.get(&SLOT_OF_TURNS).into_iter().flat_map(Slot::line)
+        self.turns().into_iter().flat_map(Slot::line)
     }
 
     /// Whether turns of this client followed each other, and no further caller waits: one that
     /// returned its turn may be about to come back.
     pub(crate) fn was_handed_on(&self) -> bool {
-        self.slots.get(&SLOT_OF_TURNS).is_some_and(Slot::was_handed_on)
+        self.turns().is_some_and(Slot::was_handed_on)
     }
 
     /// Whether its place is kept idle.
     pub(crate) fn is_kept(&self) -> bool {
-        self.slots.get(&SLOT_OF_TURNS).is_some_and(Slot::is_kept)
+        self.turns().is_some_and(Slot::is_kept)
     }
 
     /// Whether the name of a guest is known, for people.
     pub(crate) fn knows_name(&self, guest: GuestId) -> bool {
-        self.slots.get(&SLOT_OF_TURNS).is_some_and(|slot| slot.knows_name(guest))
+        self.turns().is_some_and(|slot| slot.knows_name(guest))
     }
 }
 

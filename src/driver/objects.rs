@@ -102,7 +102,7 @@ impl Objects {
             drop(state);
             return caller.answer(Err(refusal));
         }
-        let command = Command::Acquire(caller);
+        let command = Command::Acquire(Box::new(caller));
         if let Some(task) = state.tasks.get(&object) {
             // A task lives at least as long as it is found here.
             let _ = task.send(command);

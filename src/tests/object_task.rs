@@ -75,7 +75,7 @@ async fn task_does_not_wait_for_each_caller() {
     for number in 0..CALLERS {
         let (caller, answer) = caller(number, shared.clock.elapsed());
         answers.push(answer);
-        commands.send(Command::Acquire(caller)).expect("the task lives");
+        commands.send(Command::Acquire(Box::new(caller))).expect("the task lives");
     }
     while let Some(command) = task.unhandled() {
         task.command(command);
