@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
@@ -116,7 +117,7 @@ impl Connection {
             if self.state != State::Open && is_done {
                 return write.shutdown().await;
             }
-            let has_room = self.has_room();
+            let (has_room, has_space) = (self.has_room(), self.has_space());
             if has_room && self.state == State::Open && self.input.capacity() == self.input.len() {
                 // More the next time that what comes fills it.
                 self.input.reserve(READ_MIN.max(self.input.len()));
@@ -135,9 +136,13 @@ impl Connection {
                     }
                 }
                 () = self.order.changed(), if self.stopped.is_some() => {}
-                message = outbox.next() => match message {
+                message = outbox.next(has_space) => match message {
                     Ok(message) => self.put(&message),
-                    Err(Overflow) => return Ok(()),
+                    Err(Overflow) => {
+                        let counts = &self.session.daemon.counts;
+                        counts.slow_readers.fetch_add(1, Ordering::Relaxed);
+                        return Ok(());
+                    }
                 },
                 count = read.read_buf(&mut self.input),
                     if has_room && self.state == State::Open =>
@@ -154,7 +159,12 @@ impl Connection {
     fn has_room(&self) -> bool {
         let limits = &self.session.daemon.limits;
         let is_free = self.pending.len() < limits.waits && self.stopped.is_none();
-        is_free && self.output.len() < limits.unread
+        is_free && self.has_space()
+    }
+
+    /// Whether more may wait for the client to read it.
+    fn has_space(&self) -> bool {
+        self.output.len() < self.session.daemon.limits.unread
     }
 
     /// Carries out the commands that have come; whether others must have a chance now.
@@ -215,6 +225,10 @@ impl Connection {
     }
 
     fn put(&mut self, reply: &Reply) {
+        if let Reply::Error(text) = reply {
+            let code = text.split(' ').next().unwrap_or_default();
+            self.session.daemon.counts.refused.count(code);
+        }
         encode(reply, self.session.version, &mut self.output);
     }
 }

@@ -22,10 +22,15 @@ use super::peer::Peer;
 use super::refusal::Refusal;
 use super::resp::Reply;
 use super::scripts::Scripts;
+use super::tally::{Commands, Refusals};
 use super::users::{LockName, Users};
+use crate::output::chain;
 
 /// The shortest TTL of the library.
 const TTL_MIN: Duration = Duration::from_secs(5);
+
+/// Why a daemon grants no lock after TERM.
+const ENDING: &str = "this daemon is about to end";
 
 /// A TTL that no table allows.
 const ABSURD: Duration = Duration::from_secs(u32::MAX as u64);
@@ -65,9 +70,14 @@ pub(super) struct PromiseTerms {
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) connections: AtomicU64,
-    pub(super) commands: AtomicU64,
+    /// Connections that were refused because there were too many.
+    pub(super) turned_away: AtomicU64,
+    /// Connections that did not read the messages that were sent to them.
+    pub(super) slow_readers: AtomicU64,
+    pub(super) commands: Commands,
+    pub(super) refused: Refusals,
+    pub(super) unknown_scripts: AtomicU64,
     pub(super) granted: AtomicU64,
-    pub(super) refused: AtomicU64,
     pub(super) expired: AtomicU64,
     pub(super) lost: AtomicU64,
 }
@@ -168,7 +178,7 @@ impl Daemon {
         wanted: Wanted,
     ) -> Result<Option<Arc<Held>>, Refusal> {
         if self.is_ending.load(Ordering::Relaxed) {
-            return Err(Refusal::no_lock("this daemon is about to end"));
+            return Err(Refusal::no_lock(ENDING));
         }
         if self.locks.count() >= self.limits.locks {
             return Err(Refusal::limit("this daemon holds as many locks as it may"));
@@ -385,6 +395,16 @@ impl Daemon {
                 Term::Until(_) | Term::Process => {}
             }
         }
+    }
+
+    /// Why no lock can be had now; `None` if they can.
+    pub(super) async fn unready(&self) -> Option<String> {
+        if self.is_ending.load(Ordering::Relaxed) {
+            return Some(ENDING.to_owned());
+        }
+        let reasons = self.client.health().await.reasons;
+        let reasons: Vec<_> = reasons.iter().map(|reason| chain(reason)).collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
     /// The daemon is about to end: no lock is granted any more.

@@ -30,7 +30,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// After this time it is tried again to accept connections, if there was no descriptor for one.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+pub(super) const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Serves the clients of all listeners.
 #[derive(Clone)]
@@ -108,7 +108,11 @@ impl Serving {
     /// The number of a connection; `None` if there are too many.
     fn admitted(&self) -> Option<u64> {
         let number = self.daemon.counts.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        (self.connections.len() < self.daemon.limits.connections).then_some(number)
+        let is_admitted = self.connections.len() < self.daemon.limits.connections;
+        if !is_admitted {
+            self.daemon.counts.turned_away.fetch_add(1, Ordering::Relaxed);
+        }
+        is_admitted.then_some(number)
     }
 }
 
