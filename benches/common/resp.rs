@@ -47,8 +47,21 @@ impl Connection {
 
     /// Sends a command, and expects an answer of one line.
     pub fn call(&mut self, command: &[u8], expected: &[u8]) -> Result<()> {
+        let is_so = self.is_answered(command, expected, None)?;
+        ensure!(is_so, "it is not {}", expected.escape_ascii());
+        Ok(())
+    }
+
+    /// The same; whether the answer is this one, and not an error that begins in a way that is
+    /// expected, too.
+    pub fn is_answered(
+        &mut self,
+        command: &[u8],
+        expected: &[u8],
+        error: Option<&[u8]>,
+    ) -> Result<bool> {
         self.write(command)?;
-        let mut answer = [0; 512];
+        let mut answer = [0; 1024];
         let mut length = 0;
         while !answer[..length].ends_with(b"\r\n") {
             let more = self.read(&mut answer[length..])?;
@@ -56,8 +69,9 @@ impl Connection {
             length += more;
         }
         let answer = &answer[..length];
-        ensure!(answer == expected, "{}", answer.escape_ascii());
-        Ok(())
+        let is_expected = error.is_some_and(|error| answer.starts_with(error));
+        ensure!(answer == expected || is_expected, "{}", answer.escape_ascii());
+        Ok(answer == expected)
     }
 }
 

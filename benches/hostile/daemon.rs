@@ -16,6 +16,9 @@ use crate::Arguments;
 /// The longest time for which the daemon may be busy with what a client left behind.
 const BUSY_MAX: Duration = Duration::from_secs(300);
 
+/// Without a request to the database for so long, a daemon is at rest.
+const REST: Duration = Duration::from_millis(300);
+
 /// A daemon that runs. It is killed when this is dropped.
 pub(crate) struct Daemon {
     child: Child,
@@ -62,20 +65,19 @@ impl Daemon {
         self.child.id()
     }
 
-    /// How many locks are held once that does not change any more.
-    pub(crate) fn quiet(&self, settling: Duration) -> Result<u64> {
-        thread::sleep(settling);
-        self.figure("locks_held")
-    }
-
-    /// Waits until at most so many locks are held.
-    pub(crate) fn quiet_at(&self, held: u64) -> Result<()> {
+    /// Waits until it sends the database nothing more, and says how long that took.
+    pub(crate) fn rested(&self) -> Result<Duration> {
         let began = Instant::now();
-        while self.figure("locks_held")? > held {
-            ensure!(began.elapsed() < BUSY_MAX, "locks of a client that has gone are still held");
+        let (mut seen, mut last) = (self.figure("table_operations")?, Instant::now());
+        while last.elapsed() < REST {
+            ensure!(began.elapsed() < BUSY_MAX, "it does not come to rest");
             thread::sleep(Duration::from_millis(10));
+            let now = self.figure("table_operations")?;
+            if now != seen {
+                (seen, last) = (now, Instant::now());
+            }
         }
-        Ok(())
+        Ok(last - began)
     }
 
     /// A figure of `INFO`.

@@ -19,7 +19,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 
 use crate::daemon::Daemon;
-use crate::hostile::Kind;
+use crate::hostile::{Hostile, Kind};
 use crate::service::Service;
 
 /// What well-behaved clients must keep of their throughput.
@@ -100,7 +100,6 @@ fn measure(kind: Kind, arguments: &Arguments) -> Result<f64> {
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     let (mut slow_alone, mut slow_beside) = (Vec::new(), Vec::new());
     let (mut ratios, mut work) = (Vec::new(), Vec::new());
-    let baseline = daemon.quiet(SETTLING)?;
     // The first round warms up.
     for round in 0..=arguments.rounds {
         let mut of_round = [0.0; 2];
@@ -108,12 +107,12 @@ fn measure(kind: Kind, arguments: &Arguments) -> Result<f64> {
         for is_hostile in if round % 2 == 0 { [false, true] } else { [true, false] } {
             let hostile = is_hostile.then(|| kind.start(&daemon.socket)).transpose()?;
             std::thread::sleep(SETTLING);
-            let before = hostile.as_ref().map_or(0, |it| it.work());
+            let before = hostile.as_ref().map_or(0, Hostile::work);
             let seen = service.window(window);
-            let after = hostile.as_ref().map_or(0, |it| it.work());
+            let after = hostile.as_ref().map_or(0, Hostile::work);
             if let Some(hostile) = hostile {
                 hostile.stop();
-                daemon.quiet_at(baseline)?;
+                daemon.rested()?;
             }
             of_round[usize::from(is_hostile)] = seen.per_second;
             if round > 0 {

@@ -1,9 +1,10 @@
 //! Very many locks that one daemon holds.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use common::resp::{Connection, command, memory};
 
 use crate::daemon::Daemon;
@@ -39,7 +40,7 @@ fn held(arguments: &Arguments, end: End) -> Result<()> {
     let alone = service.window(Duration::from_secs(5));
     let before = memory(daemon.pid())?;
     let began = Instant::now();
-    let connection = take(&daemon.socket, names, end)?;
+    let (mut connection, again) = take(&daemon.socket, names, end)?;
     let taken = began.elapsed();
     let grown = memory(daemon.pid())?.saturating_sub(before);
     let beside = service.window(WATCHED);
@@ -47,7 +48,7 @@ fn held(arguments: &Arguments, end: End) -> Result<()> {
     service.stop()?;
     ensure!(seen >= names as u64, "only {seen} are held");
     println!(
-        "{names} locks that end with {}: {:.1} s to take, {} bytes each",
+        "{names} locks that end with {}: {:.1} s to take, {again} asked for again, {} bytes each",
         match end {
             End::Connection => "their connection",
             End::Time => "time",
@@ -60,51 +61,86 @@ fn held(arguments: &Arguments, end: End) -> Result<()> {
         beside.per_second, beside.slow, alone.per_second, alone.slow
     );
     if end == End::Connection {
-        let began = Instant::now();
         drop(connection);
-        daemon.quiet_at(0)?;
-        println!("  released {:.1} s after the connection ends", began.elapsed().as_secs_f64());
-        let _again = take(&daemon.socket, names, end)?;
-        report_end(daemon)
-    } else {
-        report_end(daemon)
+        let released = daemon.rested()?;
+        println!("  released {:.1} s after the connection ends", released.as_secs_f64());
+        connection = take(&daemon.socket, names, end)?.0;
     }
-}
-
-fn report_end(daemon: Daemon) -> Result<()> {
     let (time, status) = daemon.end()?;
+    drop(connection);
     println!("  the daemon ends {:.1} s after TERM, with them ({status})", time.as_secs_f64());
     Ok(())
 }
 
-/// Takes locks over one connection.
-fn take(socket: &Path, names: usize, end: End) -> Result<Connection> {
+/// Takes locks over one connection, and how often one was asked for again.
+fn take(socket: &Path, names: usize, end: End) -> Result<(Connection, usize)> {
     let mut connection = Connection::unix(socket)?;
     let mut buffer = vec![0; 1 << 16];
-    let (mut asked, mut granted) = (0, 0);
-    let mut last = Vec::new();
+    let mut todo: VecDeque<_> = (0..names).collect();
+    let (mut asked, mut answers) = (VecDeque::new(), Answers::default());
+    let (mut granted, mut again) = (0, 0);
     while granted < names {
         let mut commands = Vec::new();
-        while asked < names && asked - granted < AHEAD {
-            let name = format!("held{asked}");
+        while asked.len() < AHEAD
+            && let Some(number) = todo.pop_front()
+        {
+            let name = format!("held{number}");
             commands.extend(match end {
                 End::Connection => command(&["LOCK", &name, "NOWAIT"]),
                 // It is renewed meanwhile, because the table allows no rows that live as long.
                 End::Time => command(&["SET", &name, "owner", "NX", "PX", "3600000"]),
             });
-            asked += 1;
+            asked.push_back(number);
         }
         connection.write(&commands)?;
         let count = connection.read(&mut buffer)?;
         ensure!(count > 0, "the daemon has closed the connection");
-        last.extend_from_slice(&buffer[..count]);
-        // An answer ends with a number, or is a line.
-        let whole = last.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let text = String::from_utf8_lossy(&last[..whole]).into_owned();
-        last.drain(..whole);
-        ensure!(!text.starts_with('-') && !text.contains("\n-"), "{text}");
-        let mark = if end == End::Connection { ':' } else { '+' };
-        granted += text.lines().filter(|line| line.starts_with(mark)).count();
+        for is_granted in answers.read(&buffer[..count])? {
+            let number = asked.pop_front().context("an answer to nothing")?;
+            if is_granted {
+                granted += 1;
+            } else {
+                again += 1;
+                todo.push_back(number);
+            }
+        }
     }
-    Ok(connection)
+    Ok((connection, again))
+}
+
+/// Answers to requests for locks.
+#[derive(Default)]
+struct Answers {
+    /// What has come of the next line.
+    line: Vec<u8>,
+    is_in_map: bool,
+}
+
+impl Answers {
+    /// For each answer that is complete, whether the lock was granted. Without a quorum it was not.
+    fn read(&mut self, bytes: &[u8]) -> Result<Vec<bool>> {
+        let mut answers = Vec::new();
+        for byte in bytes {
+            self.line.push(*byte);
+            if *byte != b'\n' {
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            match line[0] {
+                b'*' => self.is_in_map = true,
+                b':' if self.is_in_map => {
+                    // The last value.
+                    self.is_in_map = false;
+                    answers.push(true);
+                }
+                _ if self.is_in_map => {}
+                b'+' => answers.push(true),
+                _ => {
+                    ensure!(line.starts_with(b"-NOLOCK"), "{}", line.escape_ascii());
+                    answers.push(false);
+                }
+            }
+        }
+        Ok(answers)
+    }
 }

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use futures_util::stream::FuturesOrdered;
@@ -19,12 +20,22 @@ use super::daemon::Daemon;
 use super::hub::{Outbox, Overflow};
 use super::locks::ConnectionId;
 use super::order::{Busy, Order};
+use super::pace::Pace;
 use super::peer::Peer;
 use super::resp::{Reply, Request, encode, next_request};
 use super::session::{Answer, Session};
 
-/// Commands that are carried out before others have a chance.
-const BATCH_MAX: usize = 128;
+/// How long commands are carried out before others have a chance.
+const TURN_MAX: Duration = Duration::from_micros(25);
+
+/// What it costs, besides the commands themselves, to read some and to write their answers.
+const EXCHANGE_COST: Duration = Duration::from_micros(15);
+
+/// Commands under way that cost a client nothing: it may have so many without waiting for answers.
+const UNDER_WAY_FREE: usize = 4;
+
+/// What one more of them costs: it is work of other tasks, and may be some for the database.
+const UNDER_WAY_COST: Duration = Duration::from_micros(100);
 
 /// Room for what comes next: idle connections have no more.
 const READ_MIN: usize = 384;
@@ -69,6 +80,7 @@ pub(super) async fn serve(
         session,
         pending: FuturesOrdered::new(),
         order: Order::default(),
+        pace: Pace::default(),
         stopped: None,
         input: BytesMut::new(),
         output: BytesMut::new(),
@@ -85,6 +97,7 @@ struct Connection {
     session: Session,
     pending: FuturesOrdered<Pending>,
     order: Order,
+    pace: Pace,
     /// A command that waits for one before it.
     stopped: Option<Request>,
     input: BytesMut,
@@ -109,15 +122,14 @@ impl Connection {
         mut write: impl AsyncWrite + Unpin,
     ) -> std::io::Result<()> {
         loop {
-            if self.carry_out() {
-                yield_now().await;
-            }
-            let is_done =
-                self.pending.is_empty() && self.output.is_empty() && self.stopped.is_none();
-            if self.state != State::Open && is_done {
+            let has_more = !self.pace.must_wait() && self.carry_out();
+            let others_first = has_more || self.pace.must_wait();
+            let is_done = !others_first && self.pending.is_empty() && self.output.is_empty();
+            if self.state != State::Open && is_done && self.stopped.is_none() {
                 return write.shutdown().await;
             }
-            let (has_room, has_space) = (self.has_room(), self.has_space());
+            let has_room = self.has_room() && !others_first;
+            let (has_space, began, mut had_a_chance) = (self.has_space(), Instant::now(), false);
             if has_room && self.state == State::Open && self.input.capacity() == self.input.len() {
                 // More the next time that what comes fills it.
                 self.input.reserve(READ_MIN.max(self.input.len()));
@@ -144,6 +156,7 @@ impl Connection {
                         return Ok(());
                     }
                 },
+                () = yield_now(), if others_first => had_a_chance = true,
                 count = read.read_buf(&mut self.input),
                     if has_room && self.state == State::Open =>
                 {
@@ -153,6 +166,7 @@ impl Connection {
                     }
                 }
             }
+            self.pace.waited(began.elapsed(), had_a_chance);
         }
     }
 
@@ -167,18 +181,26 @@ impl Connection {
         self.output.len() < self.session.daemon.limits.unread
     }
 
-    /// Carries out the commands that have come; whether others must have a chance now.
+    /// Carries out the commands that have come, for a moment; whether there may be more.
     fn carry_out(&mut self) -> bool {
+        let began = Instant::now();
+        let has_more = self.carry_out_until(began + TURN_MAX);
+        self.pace.worked(began.elapsed());
+        has_more
+    }
+
+    fn carry_out_until(&mut self, end: Instant) -> bool {
         let limits = self.session.daemon.limits.request;
         if let Some(request) = self.stopped.take() {
             self.begin(request);
         }
-        for _ in 0..BATCH_MAX {
-            if self.state == State::Last || !self.has_room() {
-                return false;
-            }
+        let mut exchange = EXCHANGE_COST;
+        while self.state != State::Last && self.has_room() {
             match next_request(&mut self.input, limits) {
-                Ok(Some(request)) => self.begin(request),
+                Ok(Some(request)) => {
+                    self.begin(request);
+                    self.pace.worked(std::mem::take(&mut exchange));
+                }
                 Ok(None) => {
                     give_back(&mut self.input);
                     return false;
@@ -188,8 +210,11 @@ impl Connection {
                     self.state = State::Last;
                 }
             }
+            if Instant::now() >= end {
+                return true;
+            }
         }
-        true
+        false
     }
 
     /// Carries out a command, unless it must wait for one before it.
@@ -208,6 +233,9 @@ impl Connection {
             Answer::Later(reply) => {
                 let busy = self.order.begin(&request);
                 self.pending.push_back(Pending::Waiting(reply, busy));
+                if self.pending.len() > UNDER_WAY_FREE {
+                    self.pace.worked(UNDER_WAY_COST);
+                }
             }
             Answer::Last(reply) => {
                 self.reply(reply);

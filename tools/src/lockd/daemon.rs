@@ -12,6 +12,7 @@ use bakery_lock::{
     LockClient, LockError, LockGuard, LockHandle, LostReason,
 };
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 
 use super::boot::Boot;
 use super::hub::{Hub, LOST};
@@ -31,6 +32,9 @@ const TTL_MIN: Duration = Duration::from_secs(5);
 
 /// Why a daemon grants no lock after TERM.
 const ENDING: &str = "this daemon is about to end";
+
+/// How many locks of a client that has gone are released at a time.
+const UNLOCKS_MAX: usize = 64;
 
 /// A TTL that no table allows.
 const ABSURD: Duration = Duration::from_secs(u32::MAX as u64);
@@ -163,6 +167,15 @@ impl PromiseTerms {
     }
 }
 
+/// Releases many locks, not all at once: the database has other work as well.
+async fn unlock_all(guards: Vec<LockGuard>) {
+    let unlocking = guards.into_iter().map(async |guard| {
+        // Whatever becomes of it, no one is here to learn it.
+        let _ = guard.unlock().await;
+    });
+    stream::iter(unlocking).buffer_unordered(UNLOCKS_MAX).collect::<()>().await;
+}
+
 fn withdrawn() -> Refusal {
     Refusal::of("LOCKFAILED", "withdrawn")
 }
@@ -282,10 +295,19 @@ impl Daemon {
 
     /// Releases a lock in the background.
     pub(super) fn drop_lock(&self, held: &Arc<Held>) {
-        if let Some(guard) = self.locks.remove(held) {
-            self.wake_waiters(held);
-            drop(guard);
-        }
+        drop(self.take_out(held));
+    }
+
+    /// Takes out a lock to release it: its guard, unless another one was faster.
+    fn take_out(&self, held: &Held) -> Option<LockGuard> {
+        let guard = self.locks.remove(held)?;
+        self.wake_waiters(held);
+        Some(guard)
+    }
+
+    /// Releases many locks, as far as they are still held.
+    pub(super) async fn release_all(&self, held: impl Iterator<Item = Arc<Held>>) {
+        unlock_all(held.filter_map(|held| self.take_out(&held)).collect()).await;
     }
 
     /// Releases the lock of an owner, or withdraws what it has requested and not been granted yet:
@@ -385,15 +407,19 @@ impl Daemon {
     /// A connection has ended.
     pub(super) fn connection_ended(self: &Arc<Self>, connection: ConnectionId) {
         self.hub.leave(connection);
+        let mut guards = Vec::new();
         for held in self.locks.unbound(connection) {
             match held.term() {
                 Term::Bound { grace, .. } if !grace.is_zero() => {
                     self.locks.set_term(&held, Term::Until(Boot::now().after(grace)));
                 }
-                Term::Bound { .. } => self.drop_lock(&held),
+                Term::Bound { .. } => guards.extend(self.take_out(&held)),
                 // Another one has it by now.
                 Term::Until(_) | Term::Process => {}
             }
+        }
+        if !guards.is_empty() {
+            tokio::spawn(unlock_all(guards));
         }
     }
 

@@ -27,8 +27,8 @@ pub(super) struct Locks(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     by_name: HashMap<Arc<str>, Vec<Arc<Held>>>,
-    /// Those that end with a connection.
-    bound: HashMap<ConnectionId, Vec<Arc<Held>>>,
+    /// Those that end with a connection, by their addresses: there may be very many.
+    bound: HashMap<ConnectionId, HashMap<usize, Arc<Held>>>,
     counts: Counts,
     /// What is requested and not granted yet.
     pending: HashMap<(Arc<str>, Bytes), Vec<Arc<Notify>>>,
@@ -275,12 +275,12 @@ impl Locks {
     }
 
     /// Takes a lock out, to release it: its guard, unless another one was faster.
-    pub(super) fn remove(&self, held: &Arc<Held>) -> Option<LockGuard> {
+    pub(super) fn remove(&self, held: &Held) -> Option<LockGuard> {
         let guard = locked(&held.guard).take()?;
         let mut state = self.state();
         *state.counts.of(held.term()) -= 1;
         if let Some(holders) = state.by_name.get_mut(held.name.in_table()) {
-            holders.retain(|other| !Arc::ptr_eq(other, held));
+            holders.retain(|other| !std::ptr::eq(&**other, held));
             if holders.is_empty() {
                 state.by_name.remove(held.name.in_table());
             }
@@ -305,7 +305,8 @@ impl Locks {
 
     /// A connection has ended: the locks that were bound to it, which are bound to none now.
     pub(super) fn unbound(&self, connection: ConnectionId) -> Vec<Arc<Held>> {
-        self.state().bound.remove(&connection).unwrap_or_default()
+        let bound = self.state().bound.remove(&connection).unwrap_or_default();
+        bound.into_values().collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -319,15 +320,16 @@ impl State {
             self.unbind(held, before);
         }
         if let Term::Bound { connection, .. } = now {
-            self.bound.entry(connection).or_default().push(Arc::clone(held));
+            let bound = self.bound.entry(connection).or_default();
+            bound.insert(Arc::as_ptr(held).addr(), Arc::clone(held));
         }
     }
 
-    fn unbind(&mut self, held: &Arc<Held>, term: Term) {
+    fn unbind(&mut self, held: &Held, term: Term) {
         if let Term::Bound { connection, .. } = term
             && let Some(bound) = self.bound.get_mut(&connection)
         {
-            bound.retain(|other| !Arc::ptr_eq(other, held));
+            bound.remove(&std::ptr::from_ref(held).addr());
             if bound.is_empty() {
                 self.bound.remove(&connection);
             }

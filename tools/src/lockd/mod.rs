@@ -20,6 +20,7 @@ mod locks;
 mod monitor;
 mod options;
 mod order;
+mod pace;
 mod peer;
 mod refusal;
 mod resp;

@@ -224,19 +224,13 @@ async fn end(daemon: &Arc<Daemon>, options: &ServeOptions, signals: &mut Signals
             () = tokio::time::sleep(DRAIN_LOOK) => {}
         }
     }
-    let mut kept = 0;
-    for held in daemon.locks.all() {
-        match held.term() {
-            Term::Until(_) => {
-                kept += 1;
-                held.abandon();
-            }
-            // Its owner can't learn of anything any more.
-            Term::Bound { .. } | Term::Process => {
-                let _ = daemon.release(&held).await;
-            }
-        }
+    let (timed, others): (Vec<_>, Vec<_>) =
+        daemon.locks.all().into_iter().partition(|held| matches!(held.term(), Term::Until(_)));
+    let kept = timed.len();
+    for held in timed {
+        held.abandon();
     }
+    daemon.release_all(others.into_iter()).await;
     if kept == 0 {
         shut_down(&daemon.client).await;
     } else {
