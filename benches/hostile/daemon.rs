@@ -55,7 +55,10 @@ impl Daemon {
             .spawn()?;
         let mut said = String::new();
         let stderr = child.stderr.take().context("it is a pipe")?;
-        BufReader::new(stderr).read_line(&mut said)?;
+        let mut lines = BufReader::new(stderr);
+        lines.read_line(&mut said)?;
+        // Its warnings, for as long as it runs: nobody would take them otherwise.
+        thread::spawn(move || std::io::copy(&mut lines, &mut std::io::stderr()));
         let daemon = Daemon { child, socket };
         ensure!(said.contains("serves at"), "{said}");
         Ok(daemon)
