@@ -34,7 +34,7 @@ const TTL_MIN: Duration = Duration::from_secs(5);
 const ENDING: &str = "this daemon is about to end";
 
 /// How many locks of a client that has gone are released at a time.
-const UNLOCKS_MAX: usize = 64;
+const UNLOCKS_MAX: usize = 512;
 
 /// A TTL that no table allows.
 const ABSURD: Duration = Duration::from_secs(u32::MAX as u64);
