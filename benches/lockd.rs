@@ -7,22 +7,16 @@
 //! and the script that most clients release it with, over blocking sockets, so that the client
 //! costs as little as it can. Sides take turns.
 
-use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Parser;
-
-/// The script that releases a lock.
-const RELEASE: &str = "if redis.call(\"get\",KEYS[1]) == ARGV[1] then return \
-                       redis.call(\"del\",KEYS[1]) else return 0 end";
+use common::resp::{Connection, RELEASE, command, memory};
 
 #[derive(Parser)]
 struct Arguments {
@@ -56,62 +50,6 @@ struct Arguments {
     /// Given by cargo.
     #[arg(long, hide = true)]
     bench: bool,
-}
-
-/// One connection.
-enum Connection {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Connection {
-    fn unix(path: &Path) -> Result<Self> {
-        let stream = UnixStream::connect(path).with_context(|| path.display().to_string())?;
-        Ok(Connection::Unix(stream))
-    }
-
-    fn tcp(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address).with_context(|| address.to_string())?;
-        stream.set_nodelay(true)?;
-        Ok(Connection::Tcp(stream))
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        match self {
-            Connection::Unix(stream) => stream.write_all(bytes)?,
-            Connection::Tcp(stream) => stream.write_all(bytes)?,
-        }
-        Ok(())
-    }
-
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        Ok(match self {
-            Connection::Unix(stream) => stream.read(buffer)?,
-            Connection::Tcp(stream) => stream.read(buffer)?,
-        })
-    }
-
-    /// Sends a command, and expects an answer of one line.
-    fn call(&mut self, command: &[u8], expected: &[u8]) -> Result<()> {
-        self.write(command)?;
-        let mut answer = [0; 512];
-        let mut length = 0;
-        while !answer[..length].ends_with(b"\r\n") {
-            let more = self.read(&mut answer[length..])?;
-            ensure!(more > 0, "the server has closed the connection");
-            length += more;
-        }
-        let answer = &answer[..length];
-        ensure!(answer == expected, "{}", answer.escape_ascii());
-        Ok(())
-    }
-}
-
-/// A command as it is sent.
-fn command(words: &[&str]) -> Vec<u8> {
-    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
-    let words: Vec<_> = words.collect();
-    format!("*{}\r\n{}", words.len(), words.concat()).into_bytes()
 }
 
 /// What is measured of one server.
@@ -308,12 +246,4 @@ fn idle(arguments: &Arguments) -> Result<()> {
         grown / arguments.idle.max(1) as u64
     );
     Ok(())
-}
-
-/// What a process has in memory, in bytes.
-fn memory(pid: u32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()).context("no VmRSS")?;
-    Ok(kilobytes.parse::<u64>()? * 1_024)
 }

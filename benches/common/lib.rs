@@ -3,7 +3,8 @@
 //! Figures are made by pure functions with tests: [`contest`] makes them of what contenders saw,
 //! [`quantiles`] sums up durations, [`record`] is what is kept of a measurement, [`outcome`]
 //! compares sides and judges by targets. [`cluster`] is what is measured on, [`bare`] the
-//! yardstick, [`origin`] says where figures come from, [`table`] shows them.
+//! yardstick, [`origin`] says where figures come from, [`table`] shows them. [`resp`] speaks to
+//! `bakery-lockd` and Redis.
 
 #![allow(
     missing_docs,
@@ -21,4 +22,5 @@ pub mod origin;
 pub mod outcome;
 pub mod quantiles;
 pub mod record;
+pub mod resp;
 pub mod table;

@@ -7,7 +7,9 @@ use std::future::{Future, poll_fn};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use futures_util::stream::FuturesOrdered;
@@ -19,12 +21,22 @@ use super::daemon::Daemon;
 use super::hub::{Outbox, Overflow};
 use super::locks::ConnectionId;
 use super::order::{Busy, Order};
+use super::pace::Pace;
 use super::peer::Peer;
 use super::resp::{Reply, Request, encode, next_request};
 use super::session::{Answer, Session};
 
-/// Commands that are carried out before others have a chance.
-const BATCH_MAX: usize = 128;
+/// How long commands are carried out before others have a chance.
+const TURN_MAX: Duration = Duration::from_micros(25);
+
+/// What it costs, besides the commands themselves, to read some and to write their answers.
+const EXCHANGE_COST: Duration = Duration::from_micros(15);
+
+/// Commands under way that cost a client nothing: it may have so many without waiting for answers.
+const UNDER_WAY_FREE: usize = 4;
+
+/// What one more of them costs: it is work of other tasks, and may be some for the database.
+const UNDER_WAY_COST: Duration = Duration::from_micros(100);
 
 /// What is read at once.
 const READ_MAX: usize = 4 * 1024;
@@ -69,6 +81,7 @@ pub(super) async fn serve(
         session,
         pending: FuturesOrdered::new(),
         order: Order::default(),
+        pace: Pace::default(),
         stopped: None,
         input: BytesMut::new(),
         output: BytesMut::new(),
@@ -85,6 +98,7 @@ struct Connection {
     session: Session,
     pending: FuturesOrdered<Pending>,
     order: Order,
+    pace: Pace,
     /// A command that waits for one before it.
     stopped: Option<Request>,
     input: BytesMut,
@@ -109,15 +123,14 @@ impl Connection {
         mut write: impl AsyncWrite + Unpin,
     ) -> std::io::Result<()> {
         loop {
-            if self.carry_out() {
-                yield_now().await;
-            }
-            let is_done =
-                self.pending.is_empty() && self.output.is_empty() && self.stopped.is_none();
-            if self.state != State::Open && is_done {
+            let has_more = !self.pace.must_wait() && self.carry_out();
+            let others_first = has_more || self.pace.must_wait();
+            let is_done = !others_first && self.pending.is_empty() && self.output.is_empty();
+            if self.state != State::Open && is_done && self.stopped.is_none() {
                 return write.shutdown().await;
             }
-            let has_room = self.has_room();
+            let has_room = self.has_room() && !others_first;
+            let (has_space, began, mut had_a_chance) = (self.has_space(), Instant::now(), false);
             tokio::select! {
                 biased;
                 written = write.write_buf(&mut self.output), if !self.output.is_empty() => {
@@ -132,10 +145,15 @@ impl Connection {
                     }
                 }
                 () = self.order.changed(), if self.stopped.is_some() => {}
-                message = outbox.next() => match message {
+                message = outbox.next(has_space) => match message {
                     Ok(message) => self.put(&message),
-                    Err(Overflow) => return Ok(()),
+                    Err(Overflow) => {
+                        let counts = &self.session.daemon.counts;
+                        counts.slow_readers.fetch_add(1, Ordering::Relaxed);
+                        return Ok(());
+                    }
                 },
+                () = yield_now(), if others_first => had_a_chance = true,
                 count = read_some(&mut read, &mut self.input),
                     if has_room && self.state == State::Open =>
                 {
@@ -145,27 +163,41 @@ impl Connection {
                     }
                 }
             }
+            self.pace.waited(began.elapsed(), had_a_chance);
         }
     }
 
     fn has_room(&self) -> bool {
         let limits = &self.session.daemon.limits;
         let is_free = self.pending.len() < limits.waits && self.stopped.is_none();
-        is_free && self.output.len() < limits.unread
+        is_free && self.has_space()
     }
 
-    /// Carries out the commands that have come; whether others must have a chance now.
+    /// Whether more may wait for the client to read it.
+    fn has_space(&self) -> bool {
+        self.output.len() < self.session.daemon.limits.unread
+    }
+
+    /// Carries out the commands that have come, for a moment; whether there may be more.
     fn carry_out(&mut self) -> bool {
+        let began = Instant::now();
+        let has_more = self.carry_out_until(began + TURN_MAX);
+        self.pace.worked(began.elapsed());
+        has_more
+    }
+
+    fn carry_out_until(&mut self, end: Instant) -> bool {
         let limits = self.session.daemon.limits.request;
         if let Some(request) = self.stopped.take() {
             self.begin(request);
         }
-        for _ in 0..BATCH_MAX {
-            if self.state == State::Last || !self.has_room() {
-                return false;
-            }
+        let mut exchange = EXCHANGE_COST;
+        while self.state != State::Last && self.has_room() {
             match next_request(&mut self.input, limits) {
-                Ok(Some(request)) => self.begin(request),
+                Ok(Some(request)) => {
+                    self.begin(request);
+                    self.pace.worked(std::mem::take(&mut exchange));
+                }
                 Ok(None) => {
                     give_back(&mut self.input);
                     return false;
@@ -175,8 +207,11 @@ impl Connection {
                     self.state = State::Last;
                 }
             }
+            if Instant::now() >= end {
+                return true;
+            }
         }
-        true
+        false
     }
 
     /// Carries out a command, unless it must wait for one before it.
@@ -195,6 +230,9 @@ impl Connection {
             Answer::Later(reply) => {
                 let busy = self.order.begin(&request);
                 self.pending.push_back(Pending::Waiting(reply, busy));
+                if self.pending.len() > UNDER_WAY_FREE {
+                    self.pace.worked(UNDER_WAY_COST);
+                }
             }
             Answer::Last(reply) => {
                 self.reply(reply);
@@ -212,6 +250,10 @@ impl Connection {
     }
 
     fn put(&mut self, reply: &Reply) {
+        if let Reply::Error(text) = reply {
+            let code = text.split(' ').next().unwrap_or_default();
+            self.session.daemon.counts.refused.count(code);
+        }
         encode(reply, self.session.version, &mut self.output);
     }
 }

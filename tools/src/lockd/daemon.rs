@@ -12,6 +12,7 @@ use bakery_lock::{
     LockClient, LockError, LockGuard, LockHandle, LostReason,
 };
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 
 use super::boot::Boot;
 use super::hub::{Hub, LOST};
@@ -22,10 +23,18 @@ use super::peer::Peer;
 use super::refusal::Refusal;
 use super::resp::Reply;
 use super::scripts::Scripts;
+use super::tally::{Commands, Refusals};
 use super::users::{LockName, Users};
+use crate::output::chain;
 
 /// The shortest TTL of the library.
 const TTL_MIN: Duration = Duration::from_secs(5);
+
+/// Why a daemon grants no lock after TERM.
+const ENDING: &str = "this daemon is about to end";
+
+/// How many locks of a client that has gone are released at a time.
+const UNLOCKS_MAX: usize = 512;
 
 /// A TTL that no table allows.
 const ABSURD: Duration = Duration::from_secs(u32::MAX as u64);
@@ -65,9 +74,14 @@ pub(super) struct PromiseTerms {
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) connections: AtomicU64,
-    pub(super) commands: AtomicU64,
+    /// Connections that were refused because there were too many.
+    pub(super) turned_away: AtomicU64,
+    /// Connections that did not read the messages that were sent to them.
+    pub(super) slow_readers: AtomicU64,
+    pub(super) commands: Commands,
+    pub(super) refused: Refusals,
+    pub(super) unknown_scripts: AtomicU64,
     pub(super) granted: AtomicU64,
-    pub(super) refused: AtomicU64,
     pub(super) expired: AtomicU64,
     pub(super) lost: AtomicU64,
 }
@@ -153,6 +167,15 @@ impl PromiseTerms {
     }
 }
 
+/// Releases many locks, not all at once: the database has other work as well.
+async fn unlock_all(guards: Vec<LockGuard>) {
+    let unlocking = guards.into_iter().map(async |guard| {
+        // Whatever becomes of it, no one is here to learn it.
+        let _ = guard.unlock().await;
+    });
+    stream::iter(unlocking).buffer_unordered(UNLOCKS_MAX).collect::<()>().await;
+}
+
 fn withdrawn() -> Refusal {
     Refusal::of("LOCKFAILED", "withdrawn")
 }
@@ -168,7 +191,7 @@ impl Daemon {
         wanted: Wanted,
     ) -> Result<Option<Arc<Held>>, Refusal> {
         if self.is_ending.load(Ordering::Relaxed) {
-            return Err(Refusal::no_lock("this daemon is about to end"));
+            return Err(Refusal::no_lock(ENDING));
         }
         if self.locks.count() >= self.limits.locks {
             return Err(Refusal::limit("this daemon holds as many locks as it may"));
@@ -272,10 +295,19 @@ impl Daemon {
 
     /// Releases a lock in the background.
     pub(super) fn drop_lock(&self, held: &Arc<Held>) {
-        if let Some(guard) = self.locks.remove(held) {
-            self.wake_waiters(held);
-            drop(guard);
-        }
+        drop(self.take_out(held));
+    }
+
+    /// Takes out a lock to release it: its guard, unless another one was faster.
+    fn take_out(&self, held: &Held) -> Option<LockGuard> {
+        let guard = self.locks.remove(held)?;
+        self.wake_waiters(held);
+        Some(guard)
+    }
+
+    /// Releases many locks, as far as they are still held.
+    pub(super) async fn release_all(&self, held: impl Iterator<Item = Arc<Held>>) {
+        unlock_all(held.filter_map(|held| self.take_out(&held)).collect()).await;
     }
 
     /// Releases the lock of an owner, or withdraws what it has requested and not been granted yet:
@@ -375,16 +407,30 @@ impl Daemon {
     /// A connection has ended.
     pub(super) fn connection_ended(self: &Arc<Self>, connection: ConnectionId) {
         self.hub.leave(connection);
+        let mut guards = Vec::new();
         for held in self.locks.unbound(connection) {
             match held.term() {
                 Term::Bound { grace, .. } if !grace.is_zero() => {
                     self.locks.set_term(&held, Term::Until(Boot::now().after(grace)));
                 }
-                Term::Bound { .. } => self.drop_lock(&held),
+                Term::Bound { .. } => guards.extend(self.take_out(&held)),
                 // Another one has it by now.
                 Term::Until(_) | Term::Process => {}
             }
         }
+        if !guards.is_empty() {
+            tokio::spawn(unlock_all(guards));
+        }
+    }
+
+    /// Why no lock can be had now; `None` if they can.
+    pub(super) async fn unready(&self) -> Option<String> {
+        if self.is_ending.load(Ordering::Relaxed) {
+            return Some(ENDING.to_owned());
+        }
+        let reasons = self.client.health().await.reasons;
+        let reasons: Vec<_> = reasons.iter().map(|reason| chain(reason)).collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
     /// The daemon is about to end: no lock is granted any more.

@@ -101,21 +101,22 @@ impl Outbox {
         Outbox { waiting: Mutex::new(Some(VecDeque::new())), changed: Notify::new() }
     }
 
-    /// The next message.
+    /// The next message. Without room for it, this waits for the overflow alone.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses no message.
-    pub(super) async fn next(&self) -> Result<Reply, Overflow> {
+    pub(super) async fn next(&self, has_room: bool) -> Result<Reply, Overflow> {
         loop {
             let changed = self.changed.notified();
             match self.waiting().as_mut() {
                 None => return Err(Overflow),
-                Some(waiting) => {
+                Some(waiting) if has_room => {
                     if let Some(message) = waiting.pop_front() {
                         return Ok(message);
                     }
                 }
+                Some(_) => {}
             }
             changed.await;
         }
@@ -256,5 +257,27 @@ impl State {
                 self.channels.remove(channel);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn messages_wait_for_room_until_they_are_too_many() {
+        let outbox = Outbox::new();
+        let next = |has_room| outbox.next(has_room).now_or_never().transpose();
+        outbox.put(Reply::OK);
+        assert!(matches!(next(false), Ok(None)));
+        assert!(matches!(next(true), Ok(Some(Reply::OK))));
+        for _ in 0..=WAITING_MAX {
+            assert!(matches!(next(false), Ok(None)));
+            outbox.put(Reply::OK);
+        }
+        assert!(matches!(next(false), Err(Overflow)));
+        assert!(outbox.waiting().is_none(), "they take no memory any more");
     }
 }

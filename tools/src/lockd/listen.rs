@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bakery_lock::CancellationToken;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl};
@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use super::connection::serve;
 use super::daemon::Daemon;
+use super::pace::Pace;
 use super::peer::Peer;
 use super::unix_stream::Stream;
 use crate::failure::Failure;
@@ -27,11 +28,14 @@ use crate::failure::Failure;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// What it costs to accept a client and to see it off.
+const CONNECTION_COST: Duration = Duration::from_micros(60);
+
 /// A TLS client must have introduced itself within this time.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// After this time it is tried again to accept connections, if there was no descriptor for one.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+pub(super) const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Serves the clients of all listeners.
 #[derive(Clone)]
@@ -45,7 +49,8 @@ pub(super) struct Serving {
 impl Serving {
     /// Serves those that connect to a socket of the file system.
     pub(super) async fn unix(self, listener: UnixListener) {
-        while let Some(accepted) = self.closing.run_until_cancelled(listener.accept()).await {
+        let mut pace = Pace::default();
+        while let Some(accepted) = self.next(&mut pace, listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => self.begin_unix(stream).await,
                 // There is no descriptor left for it, or it has gone by now.
@@ -57,12 +62,24 @@ impl Serving {
     /// Serves those that connect to an address, over TLS if there is a configuration for it.
     pub(super) async fn tcp(self, listener: TcpListener, tls: Option<Arc<ServerConfig>>) {
         let tls = tls.map(TlsAcceptor::from);
-        while let Some(accepted) = self.closing.run_until_cancelled(listener.accept()).await {
+        let mut pace = Pace::default();
+        while let Some(accepted) = self.next(&mut pace, listener.accept()).await {
             match accepted {
                 Ok((stream, address)) => self.begin_tcp(stream, address, tls.clone()).await,
                 Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
             }
         }
+    }
+
+    /// The next client; `None` once no further one is accepted. Those that come one after the other
+    /// leave time for those that are there.
+    async fn next<T>(&self, pace: &mut Pace, accept: impl Future<Output = T>) -> Option<T> {
+        pace.rest().await;
+        let began = Instant::now();
+        let accepted = self.closing.run_until_cancelled(accept).await;
+        pace.waited(began.elapsed(), false);
+        pace.worked(CONNECTION_COST);
+        accepted
     }
 
     async fn begin_unix(&self, mut stream: UnixStream) {
@@ -111,7 +128,11 @@ impl Serving {
     /// The number of a connection; `None` if there are too many.
     fn admitted(&self) -> Option<u64> {
         let number = self.daemon.counts.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        (self.connections.len() < self.daemon.limits.connections).then_some(number)
+        let is_admitted = self.connections.len() < self.daemon.limits.connections;
+        if !is_admitted {
+            self.daemon.counts.turned_away.fetch_add(1, Ordering::Relaxed);
+        }
+        is_admitted.then_some(number)
     }
 }
 

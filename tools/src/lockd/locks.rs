@@ -27,11 +27,39 @@ pub(super) struct Locks(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     by_name: HashMap<Arc<str>, Vec<Arc<Held>>>,
-    /// Those that end with a connection.
-    bound: HashMap<ConnectionId, Vec<Arc<Held>>>,
-    count: usize,
+    /// Those that end with a connection, by their addresses: there may be very many.
+    bound: HashMap<ConnectionId, HashMap<usize, Arc<Held>>>,
+    counts: Counts,
     /// What is requested and not granted yet.
     pending: HashMap<(Arc<str>, Bytes), Vec<Arc<Notify>>>,
+    pending_count: usize,
+}
+
+/// How many locks are held, by what ends them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    bound: usize,
+    timed: usize,
+    of_processes: usize,
+}
+
+impl Counts {
+    fn of(&mut self, term: Term) -> &mut usize {
+        match term {
+            Term::Bound { .. } => &mut self.bound,
+            Term::Until(_) => &mut self.timed,
+            Term::Process => &mut self.of_processes,
+        }
+    }
+
+    /// How many there are of each kind, and what it is called.
+    pub(super) fn by_kind(self) -> [(&'static str, usize); 3] {
+        [("connection", self.bound), ("time", self.timed), ("process", self.of_processes)]
+    }
+
+    fn total(self) -> usize {
+        self.by_kind().into_iter().map(|(_, count)| count).sum()
+    }
 }
 
 /// A request that is not granted yet.
@@ -52,6 +80,7 @@ impl Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         let mut state = self.locks.state();
+        state.pending_count -= 1;
         if let Some(requests) = state.pending.get_mut(&self.key) {
             requests.retain(|other| !Arc::ptr_eq(other, &self.withdrawn));
             if requests.is_empty() {
@@ -185,7 +214,17 @@ impl Held {
 impl Locks {
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.state().count
+        self.counts().total()
+    }
+
+    /// How many there are of each kind.
+    pub(super) fn counts(&self) -> Counts {
+        self.state().counts
+    }
+
+    /// How many requests are not granted yet.
+    pub(super) fn pending(&self) -> usize {
+        self.state().pending_count
     }
 
     /// All that are held.
@@ -210,7 +249,10 @@ impl Locks {
     /// Notes a request, until it is dropped.
     pub(super) fn pend(&self, name: Arc<str>, owner: Bytes) -> Pending<'_> {
         let (key, withdrawn) = ((name, owner), Arc::new(Notify::new()));
-        self.state().pending.entry(key.clone()).or_default().push(Arc::clone(&withdrawn));
+        let mut state = self.state();
+        state.pending_count += 1;
+        state.pending.entry(key.clone()).or_default().push(Arc::clone(&withdrawn));
+        drop(state);
         Pending { locks: self, key, withdrawn }
     }
 
@@ -227,18 +269,18 @@ impl Locks {
     /// Notes a lock that was granted.
     pub(super) fn insert(&self, held: &Arc<Held>) {
         let mut state = self.state();
-        state.count += 1;
+        *state.counts.of(held.term()) += 1;
         state.by_name.entry(held.name.shared()).or_default().push(Arc::clone(held));
         state.bind(held, None, held.term());
     }
 
     /// Takes a lock out, to release it: its guard, unless another one was faster.
-    pub(super) fn remove(&self, held: &Arc<Held>) -> Option<LockGuard> {
+    pub(super) fn remove(&self, held: &Held) -> Option<LockGuard> {
         let guard = locked(&held.guard).take()?;
         let mut state = self.state();
-        state.count -= 1;
+        *state.counts.of(held.term()) -= 1;
         if let Some(holders) = state.by_name.get_mut(held.name.in_table()) {
-            holders.retain(|other| !Arc::ptr_eq(other, held));
+            holders.retain(|other| !std::ptr::eq(&**other, held));
             if holders.is_empty() {
                 state.by_name.remove(held.name.in_table());
             }
@@ -254,6 +296,8 @@ impl Locks {
             return false;
         }
         let before = std::mem::replace(&mut *locked(&held.term), term);
+        *state.counts.of(before) -= 1;
+        *state.counts.of(term) += 1;
         state.bind(held, Some(before), term);
         held.term_changed.notify_waiters();
         true
@@ -261,7 +305,8 @@ impl Locks {
 
     /// A connection has ended: the locks that were bound to it, which are bound to none now.
     pub(super) fn unbound(&self, connection: ConnectionId) -> Vec<Arc<Held>> {
-        self.state().bound.remove(&connection).unwrap_or_default()
+        let bound = self.state().bound.remove(&connection).unwrap_or_default();
+        bound.into_values().collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -275,15 +320,16 @@ impl State {
             self.unbind(held, before);
         }
         if let Term::Bound { connection, .. } = now {
-            self.bound.entry(connection).or_default().push(Arc::clone(held));
+            let bound = self.bound.entry(connection).or_default();
+            bound.insert(Arc::as_ptr(held).addr(), Arc::clone(held));
         }
     }
 
-    fn unbind(&mut self, held: &Arc<Held>, term: Term) {
+    fn unbind(&mut self, held: &Held, term: Term) {
         if let Term::Bound { connection, .. } = term
             && let Some(bound) = self.bound.get_mut(&connection)
         {
-            bound.retain(|other| !Arc::ptr_eq(other, held));
+            bound.remove(&std::ptr::from_ref(held).addr());
             if bound.is_empty() {
                 self.bound.remove(&connection);
             }

@@ -3,26 +3,31 @@
 //! One process per host with one client of the library. `listen` accepts connections, `connection`
 //! reads commands from them, `session` finds the one of the `commands` that carries a command out,
 //! and `daemon` has what all share: the `locks` that are held, the `hub` for messages, and the
-//! `scripts` of clients that send Lua.
+//! `scripts` of clients that send Lua. `monitor` answers what monitoring asks, with the metrics of
+//! the `exporter`.
 
 mod boot;
 mod commands;
 mod connection;
 mod daemon;
+mod exporter;
 mod hub;
 mod latches;
 mod limits;
 mod listen;
 mod locked;
 mod locks;
+mod monitor;
 mod options;
 mod order;
+mod pace;
 mod peer;
 mod refusal;
 mod resp;
 mod run;
 mod scripts;
 mod session;
+mod tally;
 mod unix_stream;
 mod users;
 mod words;

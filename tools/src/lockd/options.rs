@@ -27,12 +27,17 @@ pub(super) struct ServeOptions {
     #[arg(long, value_name = "ADDRESS")]
     pub(super) listen: Vec<SocketAddr>,
 
+    /// Answer GET /metrics, for Prometheus, and GET /ready at this address; one that other machines
+    /// reach needs --users and --tls-server-cert
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) metrics_listen: Option<SocketAddr>,
+
     /// Ask for passwords: a file of mode 600 with lines of NAME PASSWORD, and a prefix that the
     /// names of the user's locks get
     #[arg(long, value_name = "FILE")]
     pub(super) users: Option<PathBuf>,
 
-    /// Use TLS for --listen, with this certificate (PEM)
+    /// Use TLS for --listen and --metrics-listen, with this certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_server_key")]
     pub(super) tls_server_cert: Option<PathBuf>,
 

@@ -1,6 +1,7 @@
 //! The life of the daemon: it connects, serves until a signal, and ends without breaking what it
 //! has promised.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,11 +19,13 @@ use tokio_util::task::TaskTracker;
 use super::NAME;
 use super::boot::Boot;
 use super::daemon::{Counts, Daemon, PromiseTerms};
+use super::exporter::Exporter;
 use super::hub::Hub;
 use super::latches::Latches;
 use super::limits::Limits;
 use super::listen::{Serving, unix_listener};
 use super::locks::{Locks, Term};
+use super::monitor::Monitor;
 use super::options::{LongTtl, ServeOptions};
 use super::scripts::Scripts;
 use super::users::Users;
@@ -58,6 +61,8 @@ pub(super) async fn serve(
     raise_limit_of_descriptors();
     let users = users(&options)?;
     let tls = tls(&options)?;
+    // Before the client, which looks for a recorder as it is built.
+    let monitoring = monitoring(&options).await?;
     let session = Arc::new(signals.or(connection.connect()).await?);
     let builder = options.host.builder(&session, connection, options.ttl);
     let builder = match &options.peers.0 {
@@ -70,8 +75,11 @@ pub(super) async fn serve(
 
     let (connections, closing) = (TaskTracker::new(), CancellationToken::new());
     let serving = Serving { daemon: Arc::clone(&daemon), connections, closing };
-    let addresses = listen(&serving, &options, tls).await?;
+    let addresses = listen(&serving, &options, tls.clone()).await?;
     report_ready(&options, &addresses);
+    if let Some((exporter, listener)) = monitoring {
+        monitor(&daemon, exporter, listener, tls);
+    }
     signals.next().await;
 
     serving.closing.cancel();
@@ -121,7 +129,8 @@ fn users(options: &ServeOptions) -> Result<Users, Failure> {
 }
 
 fn tls(options: &ServeOptions) -> Result<Option<Arc<ServerConfig>>, Failure> {
-    let is_open = options.listen.iter().find(|address| !address.ip().is_loopback());
+    let mut addresses = options.listen.iter().chain(&options.metrics_listen);
+    let is_open = addresses.find(|address| !address.ip().is_loopback());
     let (Some(certificate), Some(key)) = (&options.tls_server_cert, &options.tls_server_key) else {
         return match is_open {
             Some(address) => Err(usage(OptionsError::Open(*address))),
@@ -148,6 +157,34 @@ fn usage(error: OptionsError) -> Failure {
     Failure::Usage(Box::new(error))
 }
 
+/// What records from now on, and where it is asked for.
+async fn monitoring(options: &ServeOptions) -> Result<Option<(Exporter, TcpListener)>, Failure> {
+    let Some(address) = options.metrics_listen else { return Ok(None) };
+    let listener = tcp_listener(address).await?;
+    let exporter = Exporter::install()
+        .map_err(|error| Failure::system("metrics can't be recorded")(io::Error::other(error)))?;
+    Ok(Some((exporter, listener)))
+}
+
+fn monitor(
+    daemon: &Arc<Daemon>,
+    exporter: Exporter,
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+) {
+    if let Ok(address) = listener.local_addr() {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        output::note(&format!("{NAME}: metrics at {scheme}://{address}/metrics"));
+    }
+    tokio::spawn(exporter.clone().keep_up());
+    tokio::spawn(Monitor { daemon: Arc::clone(daemon), exporter }.serve(listener, tls));
+}
+
+async fn tcp_listener(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let refused = Failure::system("the address can't be listened at");
+    TcpListener::bind(address).await.map_err(refused)
+}
+
 async fn listen(
     serving: &Serving,
     options: &ServeOptions,
@@ -155,9 +192,7 @@ async fn listen(
 ) -> Result<Vec<SocketAddr>, Failure> {
     let mut addresses = Vec::new();
     for address in &options.listen {
-        let listener = TcpListener::bind(address).await;
-        let refused = Failure::system("the address can't be listened at");
-        let listener = listener.map_err(refused)?;
+        let listener = tcp_listener(*address).await?;
         addresses.extend(listener.local_addr());
         tokio::spawn(serving.clone().tcp(listener, tls.clone()));
     }
@@ -189,19 +224,13 @@ async fn end(daemon: &Arc<Daemon>, options: &ServeOptions, signals: &mut Signals
             () = tokio::time::sleep(DRAIN_LOOK) => {}
         }
     }
-    let mut kept = 0;
-    for held in daemon.locks.all() {
-        match held.term() {
-            Term::Until(_) => {
-                kept += 1;
-                held.abandon();
-            }
-            // Its owner can't learn of anything any more.
-            Term::Bound { .. } | Term::Process => {
-                let _ = daemon.release(&held).await;
-            }
-        }
+    let (timed, others): (Vec<_>, Vec<_>) =
+        daemon.locks.all().into_iter().partition(|held| matches!(held.term(), Term::Until(_)));
+    let kept = timed.len();
+    for held in timed {
+        held.abandon();
     }
+    daemon.release_all(others.into_iter()).await;
     if kept == 0 {
         shut_down(&daemon.client).await;
     } else {

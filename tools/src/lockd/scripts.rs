@@ -200,5 +200,20 @@ mod tests {
         fn nothing_that_comes_is_taken_for_a_script(text: Vec<u8>) {
             prop_assert!(Scripts::new([]).of_text(&text).is_err());
         }
+
+        #[test]
+        fn script_with_another_word_is_not_known(
+            at in 0..RELEASE.len(),
+            word in prop::sample::select(vec![
+                "1", "'", "\"", "[[", "]]", "--[[", "--[==[", "(", "KEYS[2]", "not ", "redis.call",
+            ]),
+        ) {
+            let text = [&RELEASE[..at], word, &RELEASE[at..]].concat();
+            // Within a comment it is none.
+            let is_comment = at > RELEASE.find("--").expect("it has one")
+                && at <= RELEASE.find(" its own").expect("it has one") + " its own".len();
+            let found = Scripts::new([]).of_text(text.as_bytes());
+            prop_assert!(found.is_err() || is_comment, "{text}");
+        }
     }
 }

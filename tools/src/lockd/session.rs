@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bakery_lock::CancellationToken;
@@ -74,11 +73,7 @@ impl Session {
 
     /// Carries out a command, or begins to.
     pub(super) fn execute(&mut self, request: &Request) -> Answer {
-        self.daemon.counts.commands.fetch_add(1, Ordering::Relaxed);
-        self.answer(request).unwrap_or_else(|refusal| {
-            self.daemon.counts.refused.fetch_add(1, Ordering::Relaxed);
-            Answer::Now(refusal.into())
-        })
+        self.answer(request).unwrap_or_else(|refusal| Answer::Now(refusal.into()))
     }
 
     fn answer(&mut self, request: &Request) -> Answered {
@@ -86,6 +81,7 @@ impl Session {
         let name = command.to_ascii_lowercase();
         let name = str::from_utf8(&name).ok().filter(|name| name.len() <= COMMAND_MAX);
         let name = name.unwrap_or("?");
+        self.daemon.counts.commands.count(name);
         let words = &mut Words::new(name, arguments);
         match name {
             "hello" => connection::hello(self, words),

@@ -158,7 +158,7 @@ pub(in crate::lockd) fn info(session: &Session) -> Reply {
         "loading:0".to_owned(),
         "# Stats".to_owned(),
         format!("total_connections_received:{}", counts.connections.load(Ordering::Relaxed)),
-        format!("total_commands_processed:{}", counts.commands.load(Ordering::Relaxed)),
+        format!("total_commands_processed:{}", counts.commands.total()),
         "# Replication".to_owned(),
         "role:master".to_owned(),
         "connected_slaves:0".to_owned(),
@@ -167,7 +167,7 @@ pub(in crate::lockd) fn info(session: &Session) -> Reply {
         format!("locks_granted:{}", counts.granted.load(Ordering::Relaxed)),
         format!("locks_expired:{}", counts.expired.load(Ordering::Relaxed)),
         format!("locks_lost:{}", counts.lost.load(Ordering::Relaxed)),
-        format!("commands_refused:{}", counts.refused.load(Ordering::Relaxed)),
+        format!("commands_refused:{}", counts.refused.total()),
         format!("table_operations:{}", daemon.client.statistics().operations()),
     ];
     Reply::text(lines.map(|line| format!("{line}\r\n")).concat())

@@ -185,12 +185,10 @@ pub(in crate::lockd) fn status(session: &Session, words: &mut Words<'_>) -> Answ
     words.end()?;
     let daemon = Arc::clone(&session.daemon);
     Answer::later(async move {
-        let reasons = daemon.client.health().await.reasons;
-        if reasons.is_empty() {
-            return Ok(Reply::Simple("LOCKREADY"));
-        }
-        let reasons: Vec<_> = reasons.iter().map(|reason| crate::output::chain(reason)).collect();
-        Ok(Reply::Status(format!("NOLOCK {}", reasons.join("; "))))
+        Ok(match daemon.unready().await {
+            None => Reply::Simple("LOCKREADY"),
+            Some(reason) => Reply::Status(format!("NOLOCK {reason}")),
+        })
     })
 }
 

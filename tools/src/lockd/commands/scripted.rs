@@ -3,6 +3,7 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "few of many behaviours differ at a time")]
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -82,6 +83,7 @@ pub(in crate::lockd) fn eval(
     let text = words.word()?;
     let known = session.daemon.scripts.of_text(text);
     let behaviour = known.map_err(|digest| {
+        session.daemon.counts.unknown_scripts.fetch_add(1, Ordering::Relaxed);
         let digest = hex(&digest);
         Refusal::error(&format!(
             "script {digest} is not known to this lock daemon, which runs none: let it start with \

@@ -244,12 +244,36 @@ mod tests {
 
         #[test]
         fn nothing_that_comes_is_too_much(bytes in vec(any::<u8>(), 0..2_000)) {
-            let mut buffer = BytesMut::from(bytes.as_slice());
-            while let Ok(Some(request)) = next_request(&mut buffer, LIMITS) {
-                prop_assert!(!request.is_empty() && request.len() <= LIMITS.arguments);
-                let length: usize = request.iter().map(Bytes::len).sum();
-                prop_assert!(length <= LIMITS.bytes);
-            }
+            check(&bytes)?;
         }
+
+        #[test]
+        fn odd_requests_are_not_too_much(pieces in vec(piece(), 0..60)) {
+            check(&pieces.concat())?;
+        }
+    }
+
+    /// A part of a request, as clients send them and as they should not.
+    fn piece() -> impl Strategy<Value = Vec<u8>> {
+        let count = -2_i64..20;
+        prop_oneof![
+            count.clone().prop_map(|count| format!("*{count}\r\n").into_bytes()),
+            count.prop_map(|length| format!("${length}\r\n").into_bytes()),
+            vec(any::<u8>(), 0..20).prop_map(|bytes| [bytes.as_slice(), b"\r\n"].concat()),
+            vec(any::<u8>(), 0..20).prop_map(|bytes| encoded(&[bytes])),
+            "[ a-z\"'\\\\]{0,20}\r?\n".prop_map(String::into_bytes),
+            prop::sample::select(vec!["*", "$", "\r", "\n", "1", "-", "$1000000000\r\n"])
+                .prop_map(|text| text.as_bytes().to_vec()),
+        ]
+    }
+
+    fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
+        let mut buffer = BytesMut::from(bytes);
+        while let Ok(Some(request)) = next_request(&mut buffer, LIMITS) {
+            prop_assert!(!request.is_empty() && request.len() <= LIMITS.arguments);
+            let length: usize = request.iter().map(Bytes::len).sum();
+            prop_assert!(length <= LIMITS.bytes);
+        }
+        Ok(())
     }
 }

@@ -7,8 +7,7 @@ pub(super) fn normal_form(text: &[u8]) -> Vec<u8> {
     let mut rest = text;
     while let Some(first) = rest.first().copied() {
         rest = match first {
-            b'-' if rest.starts_with(b"--[[") => after(rest, b"]]"),
-            b'-' if rest.starts_with(b"--") => after(rest, b"\n"),
+            b'-' if rest.starts_with(b"--") => after_comment(&rest[2..]),
             b'\'' | b'"' => form.quoted(rest, first),
             b';' => &rest[1..],
             _ if first.is_ascii_whitespace() => &rest[1..],
@@ -69,6 +68,17 @@ fn is_of_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
+/// What follows a comment: one of several lines ends with as many equals signs as it begins with.
+fn after_comment(text: &[u8]) -> &[u8] {
+    let Some(level) = text.strip_prefix(b"[") else { return after(text, b"\n") };
+    let signs = level.iter().take_while(|byte| **byte == b'=').count();
+    if level.get(signs) == Some(&b'[') {
+        after(level, &[b"]", &level[..signs], b"]"].concat())
+    } else {
+        after(text, b"\n")
+    }
+}
+
 fn after<'a>(text: &'a [u8], end: &[u8]) -> &'a [u8] {
     let at = text.windows(end.len()).position(|window| window == end);
     at.map_or(&[], |at| &text[at + end.len()..])
@@ -86,6 +96,8 @@ mod tests {
     fn words_stay_and_the_rest_goes() {
         assert_eq!(form("local a=1; -- b\n return  a"), "local a = 1 return a");
         assert_eq!(form("a --[[ b\n c ]] d"), "a d");
+        assert_eq!(form("a --[==[ b\n c ]] ]=] \n --]==] d"), "a d");
+        assert_eq!(form("a --[= b\n c"), "a c");
         assert_eq!(form("redis.call('GET', 'Name')"), "redis . call ( \"get\" , \"Name\" )");
         assert_eq!(form("x == \"a'b\""), "x = = \"a'b\"");
         assert_eq!(form(r#"x == "a\"b" .. c"#), r#"x = = "a\"b" . . c"#);
@@ -95,6 +107,7 @@ mod tests {
     fn what_does_not_end_goes_to_the_end() {
         assert_eq!(form("a 'b -- c"), "a \"b -- c\"");
         assert_eq!(form("a --[[ b"), "a");
+        assert_eq!(form("a --[=[ b ]]\n c"), "a");
         assert_eq!(form("a -- b"), "a");
         assert_eq!(form(r"a 'b\"), r#"a "b\""#);
     }

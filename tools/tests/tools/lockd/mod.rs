@@ -1,6 +1,7 @@
 //! `bakery-lockd`, as clients on its socket see it.
 
 mod ended;
+mod monitoring;
 mod native;
 mod operation;
 mod redis;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::{Daemon, LONG};
 use crate::command::{Answer, Tool, finish};
 
-fn users_file(text: &str) -> tempfile::NamedTempFile {
+pub(super) fn users_file(text: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().expect("there is room");
     file.write_all(text.as_bytes()).expect("there is room");
     file
@@ -30,7 +30,7 @@ async fn users_have_names_of_their_own() {
     assert!(one.done(&["RESET"]).text() == "RESET" && !one.call(&["PING"]).error().is_empty());
 }
 
-async fn refused(tool: &Tool, options: &[&str]) -> Answer {
+pub(super) async fn refused(tool: &Tool, options: &[&str]) -> Answer {
     let socket = std::env::temp_dir().join(format!("{}.sock", support::unique("refused")));
     let mut command = tool.lockd_command(options);
     command.arg("--socket").arg(socket).args(["--host", "web1"]);
