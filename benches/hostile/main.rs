@@ -54,6 +54,10 @@ struct Arguments {
     /// Locks that are held at once.
     #[arg(long, default_value_t = 100_000)]
     names: usize,
+    /// The TTL of their rows, which are renewed three times meanwhile. A long one needs a keyspace
+    /// that allows it (`lock-hosts init --max-ttl 600s`).
+    #[arg(long, default_value = "60s")]
+    ttl: String,
     /// Given by cargo.
     #[arg(long, hide = true)]
     bench: bool,

@@ -14,7 +14,7 @@ use crate::{Arguments, SETTLING};
 /// Locks that are asked for before the first answer is read.
 const AHEAD: usize = 256;
 
-/// How long others are watched while they are held: renewals come every 20 s.
+/// How long others are watched while they are held: with a TTL of 60 s all are renewed in it.
 const WATCHED: Duration = Duration::from_secs(25);
 
 /// What ends the locks.
@@ -33,7 +33,7 @@ pub(crate) fn measure(arguments: &Arguments) -> Result<()> {
 
 fn held(arguments: &Arguments, end: End) -> Result<()> {
     let names = arguments.names;
-    let daemon = Daemon::start(arguments, &[])?;
+    let daemon = Daemon::start(arguments, &["--ttl", &arguments.ttl])?;
     // One client, so that the daemon has time for the rest.
     let service = Service::start(&daemon.socket, 1)?;
     std::thread::sleep(SETTLING);

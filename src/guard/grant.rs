@@ -117,8 +117,9 @@ pub(crate) enum GuardRequest {
         /// The caller that waits for the acknowledgement, if any.
         reply: Option<oneshot::Sender<Result<(), UnlockError>>>,
     },
-    /// A read has shown that the rows of the lock are gone.
-    RowsLost(Loss),
+    /// A read has shown that the rows of the lock are gone. Boxed, as the largest by far: the channel
+    /// has room for 32 from the beginning.
+    RowsLost(Box<Loss>),
     /// Issue a fencing token from those that the keeper of the place has reserved.
     IssueToken {
         /// The caller that waits for it.

@@ -96,7 +96,7 @@ impl TokenIssuer {
         self.fence.raise(value, last_error).await?;
         self.fence.rows_stand(last_error).await?.map_err(|loss| {
             let reason = LostReason::from(loss.clone());
-            self.requests.send(GuardRequest::RowsLost(loss));
+            self.requests.send(GuardRequest::RowsLost(Box::new(loss)));
             let lost = End::Lost(reason);
             let end = self.grant.end(lost.clone()).err().unwrap_or(lost);
             end.into_fencing_error(self.grant.name())

@@ -27,7 +27,7 @@ impl ObjectTask {
                 let request = reply.map(|reply| self.replies.register(GuardReply::Release(reply)));
                 HolderRequest::Return { request }
             }
-            GuardRequest::RowsLost(loss) => HolderRequest::RowsLost(loss),
+            GuardRequest::RowsLost(loss) => HolderRequest::RowsLost(*loss),
             GuardRequest::Confirm { need, reply } => {
                 let request = self.replies.register(GuardReply::Confirm(reply));
                 HolderRequest::Confirm { need, request }

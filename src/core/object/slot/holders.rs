@@ -17,7 +17,8 @@ use crate::core::turns::{HoldLimit, TurnId};
 /// Thousands may share it, and each wake-up asks what is due, so that looks at none of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holders {
-    holders: BTreeMap<TurnId, Holder>,
+    /// Mostly there is one, and a leaf of the map has room for eleven.
+    holders: BTreeMap<TurnId, Box<Holder>>,
     /// When each must be looked at.
     due: BTreeSet<(Duration, TurnId)>,
     /// How many renew their leases.
@@ -34,12 +35,12 @@ impl Holders {
     pub(super) fn insert(&mut self, holder: Holder) {
         self.due.insert((holder.due(self.patience), holder.turn));
         self.renewing += usize::from(holder.renews);
-        self.holders.insert(holder.turn, holder);
+        self.holders.insert(holder.turn, Box::new(holder));
     }
 
     /// Takes out the holder with this turn, if it is there.
     pub(super) fn take(&mut self, turn: TurnId) -> Option<Holder> {
-        let holder = self.holders.remove(&turn)?;
+        let holder = *self.holders.remove(&turn)?;
         self.due.remove(&(holder.due(self.patience), turn));
         self.renewing -= usize::from(holder.renews);
         Some(holder)
@@ -49,11 +50,11 @@ impl Holders {
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Holder> + use<> {
         self.due.clear();
         self.renewing = 0;
-        std::mem::take(&mut self.holders).into_values()
+        std::mem::take(&mut self.holders).into_values().map(|holder| *holder)
     }
 
     pub(super) fn get(&self, turn: TurnId) -> Option<&Holder> {
-        self.holders.get(&turn)
+        self.holders.get(&turn).map(Box::as_ref)
     }
 
     /// Changes the holder of this turn, if it is there.
@@ -75,7 +76,7 @@ impl Holders {
 
     /// Changes each holder.
     pub(super) fn for_each(&mut self, mut change: impl FnMut(&mut Holder)) {
-        self.holders.values_mut().for_each(&mut change);
+        self.holders.values_mut().for_each(|holder| change(holder));
         let due = self.holders.iter().map(|(turn, holder)| (holder.due(self.patience), *turn));
         self.due = due.collect();
     }
@@ -86,7 +87,7 @@ impl Holders {
 
     /// The holder that came last.
     pub(super) fn last(&self) -> Option<&Holder> {
-        self.holders.last_key_value().map(|(_, holder)| holder)
+        self.holders.last_key_value().map(|(_, holder)| holder.as_ref())
     }
 
     /// The turn of the only holder; `None` if there are several, or none.
