@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use bakery_lock::{
     CancellationToken, ContenderInfo, ContenderState, EnsureError, ExpiringReason, InvalidOption,
-    LockClient, LockError, LockGuard, LockHandle, LostReason,
+    LockClient, LockError, LockHandle, LostReason, TableError,
 };
 use bytes::Bytes;
+use tokio::sync::Semaphore;
 
 use super::boot::Boot;
 use super::hub::{Hub, LOST};
+use super::journal::Journal;
 use super::latches::Latches;
 use super::limits::Limits;
-use super::locks::{ConnectionId, Held, Locks, Term};
+use super::locks::{ConnectionId, Held, Hold, Locks, Term};
 use super::peer::Peer;
 use super::refusal::Refusal;
 use super::resp::Reply;
@@ -30,11 +32,16 @@ const TTL_MIN: Duration = Duration::from_secs(5);
 /// A TTL that no table allows.
 const ABSURD: Duration = Duration::from_secs(u32::MAX as u64);
 
+/// At most so many adopted locks are released at once: very many may end together.
+pub(super) const RELEASES_AT_ONCE: usize = 64;
+
 /// What all connections share.
 #[derive(Debug)]
 pub(super) struct Daemon {
     pub(super) client: LockClient,
     pub(super) locks: Locks,
+    pub(super) journal: Journal,
+    pub(super) releases: Arc<Semaphore>,
     pub(super) hub: Hub,
     pub(super) latches: Latches,
     pub(super) scripts: Scripts,
@@ -170,7 +177,7 @@ impl Daemon {
         if self.is_ending.load(Ordering::Relaxed) {
             return Err(Refusal::no_lock("this daemon is about to end"));
         }
-        if self.locks.count() >= self.limits.locks {
+        if self.locks.counts().own >= self.limits.locks {
             return Err(Refusal::limit("this daemon holds as many locks as it may"));
         }
         let Wanted { name, owner, peer, mode, wait, term, max_hold, min_hold, label, closed } =
@@ -209,32 +216,79 @@ impl Daemon {
             () = request_pending.withdrawn() => return Err(withdrawn()),
             acquired = acquired => acquired?,
         };
-        Ok(guard.map(|guard| self.granted(name, owner, guard, peer, term)))
-    }
-
-    fn granted(
-        self: &Arc<Self>,
-        name: LockName,
-        owner: Bytes,
-        guard: LockGuard,
-        peer: Peer,
-        term: WantedTerm,
-    ) -> Arc<Held> {
-        self.counts.granted.fetch_add(1, Ordering::Relaxed);
+        let Some(guard) = guard else { return Ok(None) };
+        if self.is_ending.load(Ordering::Relaxed) {
+            return Err(Refusal::no_lock("this daemon is about to end"));
+        }
         let term = match term {
             WantedTerm::Bound { connection, grace } => Term::Bound { connection, grace },
             WantedTerm::For(time) => Term::Until(Boot::now().after(time)),
             WantedTerm::Process => Term::Process,
         };
-        let held = Held::new(name, owner, guard, peer, term);
-        self.locks.insert(&held);
-        tokio::spawn(Arc::clone(self).watch(Arc::clone(&held)));
-        held
+        let is_alone = match mode {
+            Mode::Exclusive => {
+                // Otherwise this one would not have been granted.
+                self.forget_adopted(name.in_table());
+                true
+            }
+            Mode::Limited(_) => true,
+            Mode::Shared => false,
+        };
+        // A lock that ends early leaves its place to others, and one that ends late keeps it.
+        let is_plain = max_hold.is_none() && min_hold.is_zero();
+        let place = guard.place();
+        let is_own = place.client == self.client.id() && is_alone && is_plain;
+        let held = Held::new(name, owner, guard, peer, term, is_own.then_some(place));
+        self.counts.granted.fetch_add(1, Ordering::Relaxed);
+        self.keep(&held);
+        Ok(Some(held))
+    }
+
+    /// A lock is held from now on.
+    fn keep(self: &Arc<Self>, held: &Arc<Held>) {
+        self.locks.insert(held);
+        self.note(held);
+        tokio::spawn(Arc::clone(self).watch(Arc::clone(held)));
+    }
+
+    /// A lock is held from now on that a daemon has granted which has died.
+    pub(super) fn adopt(self: &Arc<Self>, held: &Arc<Held>) {
+        self.locks.insert(held);
+        self.note(held);
+        tokio::spawn(Arc::clone(self).watch_adopted(Arc::clone(held)));
+    }
+
+    /// Notes in the journal what is promised of a lock.
+    pub(super) fn note(&self, held: &Held) {
+        self.journal.note(held, &self.locks);
+    }
+
+    /// The adopted locks of a name are over.
+    fn forget_adopted(&self, name: &str) {
+        for held in self.locks.adopted(name) {
+            self.take_out(&held);
+        }
+    }
+
+    /// Takes a lock out, to release it, unless another one was faster. The journal says so before
+    /// it is released: others may use its place then.
+    fn take_out(&self, held: &Arc<Held>) -> Option<Hold> {
+        let hold = self.locks.remove(held)?;
+        self.note(held);
+        Some(hold)
+    }
+
+    /// Ends an adopted lock when its time is over.
+    async fn watch_adopted(self: Arc<Self>, held: Arc<Held>) {
+        held.time_is_over().await;
+        self.counts.expired.fetch_add(1, Ordering::Relaxed);
+        self.drop_lock(&held);
     }
 
     /// Ends a lock when its time is over, and says so when it is lost.
     async fn watch(self: Arc<Self>, held: Arc<Held>) {
-        let mut expiring = pin!(held.handle.expiring());
+        let Some(handle) = held.handle() else { return };
+        let mut expiring = pin!(handle.expiring());
         let mut is_expiring = false;
         // Opened at once: later, another process may have the id.
         let process = (held.term() == Term::Process).then(|| held.peer.process());
@@ -244,11 +298,11 @@ impl Daemon {
                 None => pending().await,
             }
         });
-        let (mut lost, mut over) = (pin!(held.handle.lost()), pin!(held.time_is_over()));
+        let (mut lost, mut over) = (pin!(handle.lost()), pin!(held.time_is_over()));
         loop {
             tokio::select! {
                 reason = &mut lost => {
-                    if let Some(reason) = reason && self.locks.remove(&held).is_some() {
+                    if let Some(reason) = reason && self.take_out(&held).is_some() {
                         self.counts.lost.fetch_add(1, Ordering::Relaxed);
                         self.say_lost(&held, &reason);
                     }
@@ -258,7 +312,7 @@ impl Daemon {
                 reason = &mut expiring, if !is_expiring => {
                     is_expiring = true;
                     if let Some(reason) = reason {
-                        self.say_unlocking(&held, &reason);
+                        self.say_unlocking(&held, handle.remaining(), &reason);
                     }
                 }
                 () = &mut over => {
@@ -266,16 +320,41 @@ impl Daemon {
                     return self.drop_lock(&held);
                 }
                 () = &mut has_ended => return self.drop_lock(&held),
+                () = held.is_to_be_noted() => self.note(&held),
             }
         }
     }
 
     /// Releases a lock in the background.
     pub(super) fn drop_lock(&self, held: &Arc<Held>) {
-        if let Some(guard) = self.locks.remove(held) {
-            self.wake_waiters(held);
-            drop(guard);
+        match self.take_out(held) {
+            Some(Hold::Guard(guard)) => {
+                self.wake_waiters(held);
+                drop(guard);
+            }
+            Some(Hold::OfTheDead) => {
+                if let Some(deleting) = self.deletion(held) {
+                    // If no quorum answers, the rows expire.
+                    tokio::spawn(deleting);
+                }
+            }
+            None => {}
         }
+    }
+
+    /// Deletes the rows of an adopted lock, if they are its own alone; whether they were there.
+    fn deletion(
+        &self,
+        held: &Held,
+    ) -> Option<impl Future<Output = Result<bool, TableError>> + Send + use<>> {
+        let place = held.place?;
+        let (client, name) = (self.client.clone(), held.name.clone());
+        let releases = Arc::clone(&self.releases);
+        Some(async move {
+            // It is never closed.
+            let _permit = releases.acquire().await;
+            client.release_for_dead(name.in_table(), &place).await
+        })
     }
 
     /// Releases the lock of an owner, or withdraws what it has requested and not been granted yet:
@@ -311,7 +390,11 @@ impl Daemon {
     ///
     /// Once begun, the release continues.
     pub(super) async fn release(&self, held: &Arc<Held>) -> Result<bool, Refusal> {
-        let Some(guard) = self.locks.remove(held) else { return Ok(false) };
+        let guard = match self.take_out(held) {
+            Some(Hold::Guard(guard)) => guard,
+            Some(Hold::OfTheDead) => return self.release_adopted(held).await,
+            None => return Ok(false),
+        };
         let released = guard.unlock().await;
         self.wake_waiters(held);
         match released {
@@ -321,16 +404,43 @@ impl Daemon {
         }
     }
 
+    /// Releases an adopted lock that was taken out; whether it was held. One whose rows are not its
+    /// own alone stays taken until they are over.
+    async fn release_adopted(&self, held: &Arc<Held>) -> Result<bool, Refusal> {
+        let Some(deleting) = self.deletion(held) else { return Ok(true) };
+        match tokio::spawn(deleting).await {
+            Ok(Ok(was_there)) => {
+                self.wake_waiters(held);
+                Ok(was_there)
+            }
+            Ok(Err(error)) => {
+                // Its owner may try again.
+                self.locks.put_back(held);
+                self.note(held);
+                Err(error.into())
+            }
+            Err(_) => Err(Refusal::no_lock("this daemon is about to end")),
+        }
+    }
+
     /// Lets a lock end later, or sooner. Returns whether it is still held: a lock that has ended
-    /// stays so.
+    /// stays so, and an adopted one ends when it was promised to.
     pub(super) async fn extend(&self, held: &Arc<Held>, time: Duration) -> Result<bool, Refusal> {
+        let Some(handle) = held.handle() else { return Ok(false) };
         let covered = self.terms.covered(time)?;
-        match self.cover(&held.handle, covered).await {
+        match self.cover(handle, covered).await {
             Ok(()) => {}
             Err(EnsureError::Lost { .. } | EnsureError::Released { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        Ok(self.locks.set_term(held, Term::Until(Boot::now().after(time))))
+        Ok(self.set_term(held, Term::Until(Boot::now().after(time))))
+    }
+
+    /// Lets a lock end at another time. Returns whether it is still held.
+    pub(super) fn set_term(&self, held: &Arc<Held>, term: Term) -> bool {
+        let is_held = self.locks.set_term(held, term);
+        self.note(held);
+        is_held
     }
 
     async fn cover(&self, handle: &LockHandle, time: Duration) -> Result<(), EnsureError> {
@@ -346,10 +456,9 @@ impl Daemon {
     /// Lets another owner have a lock, for as long; whether it was still held.
     pub(super) fn pass_on(self: &Arc<Self>, held: &Arc<Held>, owner: Bytes) -> bool {
         let term = held.term();
-        let Some(guard) = self.locks.remove(held) else { return false };
-        let next = Held::new(held.name.clone(), owner, guard, held.peer, term);
-        self.locks.insert(&next);
-        tokio::spawn(Arc::clone(self).watch(next));
+        let Some(Hold::Guard(guard)) = self.take_out(held) else { return false };
+        let next = Held::new(held.name.clone(), owner, guard, held.peer, term, held.place);
+        self.keep(&next);
         true
     }
 
@@ -378,7 +487,7 @@ impl Daemon {
         for held in self.locks.unbound(connection) {
             match held.term() {
                 Term::Bound { grace, .. } if !grace.is_zero() => {
-                    self.locks.set_term(&held, Term::Until(Boot::now().after(grace)));
+                    self.set_term(&held, Term::Until(Boot::now().after(grace)));
                 }
                 Term::Bound { .. } => self.drop_lock(&held),
                 // Another one has it by now.
@@ -414,7 +523,7 @@ impl Daemon {
         );
     }
 
-    fn say_unlocking(&self, held: &Held, reason: &ExpiringReason) {
+    fn say_unlocking(&self, held: &Held, remaining: Duration, reason: &ExpiringReason) {
         let Term::Bound { connection, .. } = held.term() else { return };
         self.hub.send(
             connection,
@@ -422,7 +531,7 @@ impl Daemon {
                 Reply::text("unlocking"),
                 Reply::text(held.name.shown()),
                 Reply::Bulk(held.owner.clone()),
-                Reply::milliseconds(held.handle.remaining()),
+                Reply::milliseconds(remaining),
                 Reply::text(reason.to_string()),
             ]),
         );

@@ -1,7 +1,7 @@
 //! What the daemon is started with.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bakery_lock::PeerOptions;
@@ -26,6 +26,12 @@ pub(super) struct ServeOptions {
     /// --tls-server-cert
     #[arg(long, value_name = "ADDRESS")]
     pub(super) listen: Vec<SocketAddr>,
+
+    /// Where the journal is kept, from which the next daemon learns after a crash what is promised:
+    /// a file beside this path for each process, or off. Use memory, such as /run: after a restart
+    /// of the machine it counts no more [default: beside the socket]
+    #[arg(long, value_name = "PATH")]
+    pub(super) journal: Option<JournalOption>,
 
     /// Ask for passwords: a file of mode 600 with lines of NAME PASSWORD, and a prefix that the
     /// names of the user's locks get
@@ -75,6 +81,38 @@ pub(super) struct ServeOptions {
 
     #[command(flatten)]
     pub(super) host: HostOptions,
+}
+
+/// Where the journal is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum JournalOption {
+    /// Nowhere.
+    Off,
+    /// In files whose names begin so.
+    At(PathBuf),
+}
+
+impl std::str::FromStr for JournalOption {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "off" => Ok(JournalOption::Off),
+            text if Path::new(text).file_name().is_some() => Ok(JournalOption::At(text.into())),
+            _ => Err("name a file, or off"),
+        }
+    }
+}
+
+impl ServeOptions {
+    /// Where the journal is kept, if it is.
+    pub(super) fn journal_path(&self) -> Option<PathBuf> {
+        match &self.journal {
+            None => Some(self.socket.with_extension("journal")),
+            Some(JournalOption::At(path)) => Some(path.clone()),
+            Some(JournalOption::Off) => None,
+        }
+    }
 }
 
 /// What becomes of a lock that is to live for longer than the table allows.
