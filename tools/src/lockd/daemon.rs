@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bakery_lock::admin::QueueError;
 use bakery_lock::{
     CancellationToken, ContenderInfo, ContenderState, EnsureError, ExpiringReason, InvalidOption,
     LockClient, LockError, LockHandle, LostReason, TableError,
@@ -467,12 +468,20 @@ impl Daemon {
         &self,
         name: &LockName,
     ) -> Result<Option<(String, Duration)>, Refusal> {
+        let Some(holder) = self.look(name.in_table()).await? else { return Ok(None) };
+        let left = holder.remaining.unwrap_or_default();
         let own = self.client.id();
-        let holder = self.look(name.in_table()).await?;
-        // Of this daemon, it was released just now, or is kept for the next one.
-        Ok(holder
-            .filter(|holder| holder.client != own)
-            .map(|holder| (holder.owner.as_str().to_owned(), holder.remaining.unwrap_or_default())))
+        if holder.client != own {
+            return Ok(Some((holder.owner.as_str().to_owned(), left)));
+        }
+        // It was released just now, or is kept for the next one; or another client has its turn.
+        let user = match self.client.queue(name.in_table()).await {
+            Ok(queue) => queue.user.filter(|user| user.client != own),
+            Err(QueueError::Table(error)) => return Err(error.into()),
+            // It has no place any more.
+            Err(_) => None,
+        };
+        Ok(user.map(|user| (user.owner.as_str().to_owned(), left)))
     }
 
     /// Who holds a lock, by one look in the table.
