@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::NAME;
 use super::daemon::Daemon;
 use super::journal::{Orphan, Other};
 use super::locks::Held;
@@ -54,7 +55,9 @@ fn lives(daemon: &Arc<Daemon>, other: &Path) -> bool {
             let adopted = adopted.count();
             estate.finish();
             if adopted > 0 {
-                output::note(&format!("lockd: {adopted} locks adopted of a daemon that has ended"));
+                output::note(&format!(
+                    "{NAME}: locks adopted of a daemon that has ended: {adopted}"
+                ));
             }
             false
         }

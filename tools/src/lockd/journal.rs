@@ -20,6 +20,7 @@ use bytes::Bytes;
 
 use self::file::{DeadFile, Found, JournalFile};
 use self::record::{Contents, FORMAT, Granted, Place, Record, Scope};
+use super::NAME;
 use super::boot::Boot;
 use super::locked::locked;
 use super::locks::{Held, Locks, Noted, Promise};
@@ -107,7 +108,11 @@ impl Journal {
     /// The directory is missing or can't be written.
     pub(super) fn begin(path: PathBuf, client: Uuid, table: &str) -> io::Result<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        let (boot, table) = (boot.trim().to_owned(), table.to_owned());
+        Journal::of_boot(boot.trim(), path, client, table)
+    }
+
+    fn of_boot(boot: &str, path: PathBuf, client: Uuid, table: &str) -> io::Result<Self> {
+        let (boot, table) = (boot.to_owned(), table.to_owned());
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}", client.simple()));
         let own = path.with_file_name(name);
@@ -264,23 +269,25 @@ impl State {
             (Ok(()), None) => {}
             (Ok(()), Some(_)) => {
                 self.failed = None;
-                output::note("lockd: the journal is written again");
+                output::note(&format!("{NAME}: the journal is written again"));
             }
-            (Err(error), before) => {
-                // What it says could be wrong from now on.
-                let discarded = self.file.discard();
-                self.failed = Some(Boot::now());
-                if before.is_none() {
-                    let path = self.file.path().display();
-                    output::warn(&format!(
-                        "the journal {path} can't be written, so that the next daemon will not \
-                         know of the locks of this one: {error}"
-                    ));
-                    if let Err(error) = discarded {
-                        output::warn(&format!("and it can't be removed: {error}"));
-                    }
-                }
-            }
+            (Err(error), _) => self.fails(&error),
+        }
+    }
+
+    /// It could not be written.
+    fn fails(&mut self, error: &io::Error) {
+        // What it says could be wrong from now on.
+        let discarded = self.file.discard();
+        let path = self.file.path().display();
+        if self.failed.replace(Boot::now()).is_none() {
+            output::warn(&format!(
+                "the journal {path} can't be written, so that the next daemon will not know of \
+                 the locks of this one: {error}"
+            ));
+        }
+        if let Err(error) = discarded {
+            output::warn(&format!("the journal {path} is wrong, and can't be removed: {error}"));
         }
     }
 
@@ -325,4 +332,142 @@ fn granted(held: &Held, Noted { number, promise }: Noted) -> Record<'_> {
         peer: held.peer,
         place: held.place.map(Place::from),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::lockd::users::Users;
+
+    const TABLE: &str = "locks.locks";
+
+    fn journal(directory: &tempfile::TempDir, boot: &str, table: &str) -> Journal {
+        let path = directory.path().join("lockd.journal");
+        Journal::of_boot(boot, path, Uuid::new_v4(), table).expect("there is room")
+    }
+
+    fn held(name: &str, owner: &str, time: Duration) -> Arc<Held> {
+        let user = Users::everyone().anyone().expect("no one has a password");
+        let name = user.lock(name.as_bytes()).expect("it is one");
+        let promise = Promise { until: Boot::now().after(time), uses: 1 };
+        let owner = Bytes::copy_from_slice(owner.as_bytes());
+        Held::adopted(name, owner, promise, Peer::Process(7), None)
+    }
+
+    const LONG: Duration = Duration::from_secs(1_000);
+
+    /// Owners of what a daemon that has died had promised.
+    fn died(journal: &Journal, other: &Path) -> Vec<Bytes> {
+        match journal.look(other).expect("it can be read") {
+            Other::Died(estate) => estate.orphans.iter().map(|it| it.owner.clone()).collect(),
+            other @ (Other::Lives | Other::Nothing) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn next_daemon_finds_what_had_not_ended() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let (one, locks) = (journal(&directory, "this", TABLE), Locks::default());
+        let next = journal(&directory, "this", TABLE);
+        let (kept, ended) = (held("a", "kept", LONG), held("b", "ended", LONG));
+        for held in [&kept, &ended] {
+            locks.insert(held);
+            one.note(held, &locks);
+        }
+        let size = one.size();
+        one.note(&kept, &locks);
+        assert_eq!(one.size(), size, "nothing has changed");
+        kept.use_again();
+        one.note(&kept, &locks);
+        let _hold = locks.remove(&ended).expect("it is held");
+        one.note(&ended, &locks);
+        one.leave();
+        let _hold = locks.remove(&kept).expect("it is held");
+        one.note(&kept, &locks);
+
+        let others = next.others().expect("it can be read");
+        let [other] = &others[..] else { panic!("{others:?}") };
+        assert!(matches!(next.look(other), Ok(Other::Lives)));
+        drop(one);
+        let Ok(Other::Died(mut estate)) = next.look(other) else { panic!("it has died") };
+        let orphan = estate.orphans.pop().expect("one is held");
+        assert_eq!((orphan.name.in_table(), &*orphan.owner), ("a", b"kept".as_slice()));
+        assert_eq!((orphan.promise.uses, orphan.peer), (2, Peer::Process(7)));
+        assert!(orphan.promise.until.left() > LONG / 2 && estate.orphans.is_empty());
+        estate.finish();
+        assert!(matches!(next.look(other), Ok(Other::Nothing)));
+        next.remove();
+        assert_eq!(std::fs::read_dir(directory.path()).expect("it is there").count(), 0);
+    }
+
+    #[test]
+    fn journals_of_other_boots_and_tables_are_passed_over() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let next = journal(&directory, "this", TABLE);
+        for (boot, table, stays) in [("earlier", TABLE, false), ("this", "others.locks", true)] {
+            let (one, locks) = (journal(&directory, boot, table), Locks::default());
+            let held = held("a", "one", LONG);
+            locks.insert(&held);
+            one.note(&held, &locks);
+            drop(one);
+            let others = next.others().expect("it can be read");
+            let [other] = &others[..] else { panic!("{others:?}") };
+            assert!(matches!(next.look(other), Ok(Other::Nothing)), "{boot} {table}");
+            assert_eq!(other.exists(), stays, "{boot} {table}");
+        }
+    }
+
+    #[test]
+    fn journal_is_bounded_by_what_is_held() {
+        const KEPT: usize = 1_000;
+        const GRANTS: usize = 100_000;
+        let directory = tempfile::tempdir().expect("there is room");
+        let (one, locks) = (journal(&directory, "this", TABLE), Locks::default());
+        let mut most = 0;
+        for number in 0..GRANTS {
+            let (name, owner) = (format!("name{}", number % 7), format!("owner{number}"));
+            let held = held(&name, &owner, LONG);
+            locks.insert(&held);
+            one.note(&held, &locks);
+            if number >= KEPT {
+                let _hold = locks.remove(&held).expect("it is held");
+                one.note(&held, &locks);
+            }
+            most = most.max(one.size());
+        }
+        assert!(most <= REWRITE_MIN, "{most}");
+        let next = journal(&directory, "this", TABLE);
+        let others = next.others().expect("it can be read");
+        drop(one);
+        let found = died(&next, &others[0]);
+        assert_eq!(found.len(), KEPT);
+        assert!((0..KEPT).all(|number| found[number] == format!("owner{number}")));
+    }
+
+    #[test]
+    fn journal_that_cannot_be_written_says_nothing_until_it_can() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let (one, locks) = (journal(&directory, "this", TABLE), Locks::default());
+        let next = journal(&directory, "this", TABLE);
+        let (before, after) = (held("a", "before", LONG), held("b", "after", LONG));
+        let note = |held| {
+            locks.insert(held);
+            one.note(held, &locks);
+        };
+        note(&before);
+        let state = one.0.as_ref().expect("it is kept");
+        locked(state).fails(&io::Error::other("no room"));
+        note(&after);
+        assert_eq!(one.size(), 0, "it is not tried again at once");
+        locked(state).failed = Some(Boot::at(Duration::ZERO));
+        after.use_again();
+        one.note(&after, &locks);
+        let others = next.others().expect("it can be read");
+        drop(one);
+        let mut found = died(&next, &others[0]);
+        found.sort();
+        assert_eq!(found, ["after", "before"]);
+    }
 }

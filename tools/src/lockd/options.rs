@@ -27,9 +27,8 @@ pub(super) struct ServeOptions {
     #[arg(long, value_name = "ADDRESS")]
     pub(super) listen: Vec<SocketAddr>,
 
-    /// Where the journal is kept, from which the next daemon learns after a crash what is promised:
-    /// a file beside this path for each process, or off. Use memory, such as /run: after a restart
-    /// of the machine it counts no more [default: beside the socket]
+    /// Note what is promised in a file whose name begins so, for the next daemon after a crash; or
+    /// off. Keep it in memory, such as /run [default: beside the socket]
     #[arg(long, value_name = "PATH")]
     pub(super) journal: Option<JournalOption>,
 
