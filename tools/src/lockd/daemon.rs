@@ -415,9 +415,11 @@ impl Daemon {
                 Ok(was_there)
             }
             Ok(Err(error)) => {
-                // Its owner may try again.
-                self.locks.put_back(held);
-                self.note(held);
+                // Its owner may try again, until its rows are left to expire.
+                if !held.left().is_zero() {
+                    self.locks.put_back(held);
+                    self.note(held);
+                }
                 Err(error.into())
             }
             Err(_) => Err(Refusal::no_lock("this daemon is about to end")),
