@@ -23,9 +23,16 @@ enum Stream {
 
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => stream.read(buffer),
-            Stream::Tcp(stream) => stream.read(buffer),
+        loop {
+            let read = match self {
+                Stream::Unix(stream) => stream.read(buffer),
+                Stream::Tcp(stream) => stream.read(buffer),
+            };
+            // A daemon of another test has ended.
+            match read {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read,
+            }
         }
     }
 }
