@@ -2,9 +2,13 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rand::Rng;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 use support::environment::{chance, repeats};
 use support::pace;
@@ -346,6 +350,108 @@ async fn promises_outlive_adoptions() {
         gone.push(std::mem::replace(&mut one, next));
     }
     println!("{promises} promises were kept; free {least:?} to {most:?} later");
+}
+
+/// Clients of a daemon, and the locks for which all of them compete.
+const CLIENTS: usize = 3;
+const CONTENDED: usize = 3;
+
+/// Clients that take locks and count overlaps.
+struct Contest {
+    prefix: &'static str,
+    /// Who is inside; zero: no one.
+    inside: [AtomicU64; CONTENDED],
+    grants: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Contest {
+    /// Takes locks until it is over. A client whose daemon dies asks the next one to release what
+    /// it may have, whether or not it knows that it was granted or released.
+    fn compete(&self, socket: &Path, number: u64, mut chance: StdRng) {
+        let mut wire = None;
+        for turn in 0_u64.. {
+            if self.is_over.load(Ordering::SeqCst) {
+                return;
+            }
+            let index = chance.random_range(0..CONTENDED);
+            let (name, owner) = (format!("{}{index}", self.prefix), format!("{number}-{turn}"));
+            let words = ["LOCK", &name, "WAIT", "3000", "TTL", "10000", "OWNER", &owner];
+            let asked = Instant::now();
+            let answer = connected(&mut wire, socket).call_or_end(&words);
+            let is_granted = answer.as_ref().is_some_and(|it| !it.is_error());
+            // A client that was stopped for long can't rely on it.
+            if is_granted && asked.elapsed() < Duration::from_secs(5) {
+                let before = self.inside[index].swap(number, Ordering::SeqCst);
+                assert_eq!(before, 0, "{name}: {owner} is let in too");
+                std::thread::sleep(Duration::from_millis(chance.random_range(0..3)));
+                let still = self.inside[index].swap(0, Ordering::SeqCst);
+                assert_eq!(still, number, "{name}: another one is let in too");
+                self.grants.fetch_add(1, Ordering::SeqCst);
+            }
+            if answer.is_none() {
+                wire = None;
+            }
+            while connected(&mut wire, socket).call_or_end(&["UNLOCK", &name, &owner]).is_none() {
+                wire = None;
+            }
+        }
+    }
+}
+
+/// The connection, or another one as soon as a daemon listens.
+fn connected<'a>(wire: &'a mut Option<Wire>, socket: &Path) -> &'a mut Wire {
+    let began = Instant::now();
+    wire.get_or_insert_with(|| {
+        loop {
+            match Wire::connect_if_there(socket) {
+                Ok(wire) => return wire,
+                Err(error) => assert!(began.elapsed() < pace::limit(), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    })
+}
+
+// Goal: what is released for a dead daemon is not in the hands of others by then.
+// Method: clients of two daemons, which pass locks on to each other, compete for them; one daemon
+// is killed again and again, at any moment of a release.
+#[tokio::test]
+#[ignore = "takes long; scripts/nightly runs it"]
+async fn adoption_lets_no_two_in() {
+    let mut chance = chance();
+    let other = Daemon::with("lockd_contest", &["--ttl", "10s"]).await;
+    let mut one = other.another(&["--ttl", "10s"]).await;
+    let contest = Contest {
+        prefix: "contended",
+        inside: Default::default(),
+        grants: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
+    };
+    let contest = Arc::new(contest);
+    let mut clients = Vec::new();
+    for (number, daemon) in [&one, &other].into_iter().cycle().take(2 * CLIENTS).enumerate() {
+        let (contest, socket) = (Arc::clone(&contest), daemon.socket.clone());
+        let chance = StdRng::seed_from_u64(chance.random());
+        let number = number as u64 + 1;
+        clients.push(std::thread::spawn(move || contest.compete(&socket, number, chance)));
+    }
+    // They have the same socket, and would remove it.
+    let (mut gone, mut adopted) = (Vec::new(), 0);
+    for _ in 0..repeats(2 * KILLS) {
+        tokio::time::sleep(Duration::from_millis(chance.random_range(500..2_000))).await;
+        one.kill().await;
+        let next = one.next_with(&["--ttl", "10s"]).await;
+        gone.push(std::mem::replace(&mut one, next));
+        adopted += info(&mut one.connect(), "locks_adopted");
+    }
+    contest.is_over.store(true, Ordering::SeqCst);
+    for client in clients {
+        client.join().expect("no two are let in");
+    }
+    let grants = contest.grants.load(Ordering::SeqCst);
+    assert!(grants > 0);
+    println!("{grants} grants, {} kills, {adopted} still adopted a moment later", gone.len());
 }
 
 // Goal: the journal does not grow with the number of grants.
