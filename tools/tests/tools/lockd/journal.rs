@@ -354,7 +354,7 @@ async fn promises_outlive_adoptions() {
 
 /// Clients of a daemon, and the locks for which all of them compete.
 const CLIENTS: usize = 3;
-const CONTENDED: usize = 3;
+const CONTENDED: usize = 6;
 
 /// Clients that take locks and count overlaps.
 struct Contest {
@@ -366,25 +366,28 @@ struct Contest {
 }
 
 impl Contest {
-    /// Takes locks until it is over. A client whose daemon dies asks the next one to release what
-    /// it may have, whether or not it knows that it was granted or released.
+    /// Takes locks until it is over, some of them for longer than a restart takes. A client whose
+    /// daemon dies asks the next one to release what it may have, and what it had before: it need
+    /// not know what was released.
     fn compete(&self, socket: &Path, number: u64, mut chance: StdRng) {
-        let mut wire = None;
+        let (mut wire, mut before) = (None, Vec::new());
         for turn in 0_u64.. {
             if self.is_over.load(Ordering::SeqCst) {
                 return;
             }
             let index = chance.random_range(0..CONTENDED);
             let (name, owner) = (format!("{}{index}", self.prefix), format!("{number}-{turn}"));
-            let words = ["LOCK", &name, "WAIT", "3000", "TTL", "10000", "OWNER", &owner];
+            let words = ["LOCK", &name, "WAIT", "3000", "TTL", "6000", "OWNER", &owner];
             let asked = Instant::now();
             let answer = connected(&mut wire, socket).call_or_end(&words);
             let is_granted = answer.as_ref().is_some_and(|it| !it.is_error());
             // A client that was stopped for long can't rely on it.
-            if is_granted && asked.elapsed() < Duration::from_secs(5) {
-                let before = self.inside[index].swap(number, Ordering::SeqCst);
-                assert_eq!(before, 0, "{name}: {owner} is let in too");
-                std::thread::sleep(Duration::from_millis(chance.random_range(0..3)));
+            if is_granted && asked.elapsed() < Duration::from_secs(3) {
+                let inside = self.inside[index].swap(number, Ordering::SeqCst);
+                assert_eq!(inside, 0, "{name}: {owner} is let in too");
+                let is_long = chance.random_bool(0.05);
+                let millis = chance.random_range(if is_long { 500..1_500 } else { 0..3 });
+                std::thread::sleep(Duration::from_millis(millis));
                 let still = self.inside[index].swap(0, Ordering::SeqCst);
                 assert_eq!(still, number, "{name}: another one is let in too");
                 self.grants.fetch_add(1, Ordering::SeqCst);
@@ -392,9 +395,17 @@ impl Contest {
             if answer.is_none() {
                 wire = None;
             }
-            while connected(&mut wire, socket).call_or_end(&["UNLOCK", &name, &owner]).is_none() {
-                wire = None;
+            before.push((name, owner));
+            let mut unsure = before.len() - 1;
+            while let Some((name, owner)) = before.get(unsure) {
+                let released = connected(&mut wire, socket).call_or_end(&["UNLOCK", name, owner]);
+                if released.is_some() {
+                    unsure += 1;
+                } else {
+                    (wire, unsure) = (None, 0);
+                }
             }
+            before.drain(..before.len().saturating_sub(50));
         }
     }
 }
@@ -420,8 +431,8 @@ fn connected<'a>(wire: &'a mut Option<Wire>, socket: &Path) -> &'a mut Wire {
 #[ignore = "takes long; scripts/nightly runs it"]
 async fn adoption_lets_no_two_in() {
     let mut chance = chance();
-    let other = Daemon::with("lockd_contest", &["--ttl", "10s"]).await;
-    let mut one = other.another(&["--ttl", "10s"]).await;
+    let other = Daemon::with("lockd_contest", &["--ttl", "5s"]).await;
+    let mut one = other.another(&["--ttl", "5s"]).await;
     let contest = Contest {
         prefix: "contended",
         inside: Default::default(),
@@ -441,7 +452,7 @@ async fn adoption_lets_no_two_in() {
     for _ in 0..repeats(2 * KILLS) {
         tokio::time::sleep(Duration::from_millis(chance.random_range(500..2_000))).await;
         one.kill().await;
-        let next = one.next_with(&["--ttl", "10s"]).await;
+        let next = one.next_with(&["--ttl", "5s"]).await;
         gone.push(std::mem::replace(&mut one, next));
         adopted += info(&mut one.connect(), "locks_adopted");
     }
