@@ -354,7 +354,7 @@ async fn promises_outlive_adoptions() {
 
 /// Clients of a daemon, and the locks for which all of them compete.
 const CLIENTS: usize = 3;
-const CONTENDED: usize = 6;
+const CONTENDED: usize = 3;
 
 /// Clients that take locks and count overlaps.
 struct Contest {
