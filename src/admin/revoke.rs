@@ -2,15 +2,14 @@
 
 use tracing::debug;
 
+use crate::admin::round_rows::RoundRows;
 use crate::admin::types::ContenderInfo;
 use crate::client::LockClient;
-use crate::context::ClientContext;
-use crate::context::retry::until_answered;
 use crate::core::bakery::{Change, Revocation, RevokeKind, Write, row_name, ttl_seconds};
 use crate::error::TableError;
 use crate::options::{check_name, check_reason};
 use crate::owner::Owner;
-use crate::store::{DatabaseError, RowStamp};
+use crate::store::DatabaseError;
 
 impl LockClient {
     /// Asks a contender of the lock of `name`, as [`contenders`](Self::contenders) or
@@ -133,7 +132,9 @@ impl LockClient {
             why: why.to_owned(),
             kind,
         };
-        let revoking = Revoking { shared: self.shared(), object: name, owner, revocation };
+        let rows =
+            RoundRows { shared: self.shared(), object: name, contender: contender.id(), round };
+        let revoking = Revoking { rows, owner, revocation };
         // Long enough for the next renewal, whatever the TTL of the contender.
         let ttl_seconds = ttl_seconds(self.max_ttl());
         let mut last_error = None;
@@ -151,8 +152,7 @@ impl LockClient {
 
 /// A revocation in progress.
 struct Revoking<'a> {
-    shared: &'a ClientContext,
-    object: &'a str,
+    rows: RoundRows<'a>,
     /// The contender's `owner`.
     owner: &'a Owner,
     revocation: Revocation,
@@ -166,8 +166,8 @@ impl Revoking<'_> {
         last_error: &mut Option<DatabaseError>,
     ) -> Result<(), TableError> {
         let Revocation { contender, round, ref why, .. } = self.revocation;
-        let stamps = self.stamps(last_error).await?;
-        self.stamp_of_round(&stamps).ok_or_else(|| self.gone())?;
+        let stamps = self.rows.stamps(last_error).await?;
+        self.rows.newest(&stamps).ok_or_else(|| self.gone())?;
         // Just above the writes it must beat: an earlier `revoked::` row, and the delete of one,
         // which is older than the round, so the contender's own delete beats it, whatever the
         // clocks say.
@@ -175,62 +175,23 @@ impl Revoking<'_> {
         let newest = earlier.map(|row| row.stamp).max();
         let stamp = newest.map_or(round, |newest| round.max(newest.saturating_add(1)));
         let revocation = self.revocation.clone();
-        self.write(Write { stamp, change: Change::Revoke { revocation, ttl_seconds } }, last_error)
-            .await?;
-        debug!(object = self.object, %contender, round, why, "revoked");
+        let write = Write { stamp, change: Change::Revoke { revocation, ttl_seconds } };
+        self.rows.write(write, last_error).await?;
+        debug!(object = self.rows.object, %contender, round, why, "revoked");
         Ok(())
     }
 
     /// Deletes the contender's rows, once the `revoked::` row is acknowledged: a live holder reads
     /// that row after each renewal, so it leaves no recreated rows behind.
     async fn delete_rows(&self, last_error: &mut Option<DatabaseError>) -> Result<(), TableError> {
-        let Revocation { contender, .. } = self.revocation;
-        let stamps = self.stamps(last_error).await?;
-        let Some(newest) = self.stamp_of_round(&stamps) else {
-            // The contender has left by itself.
-            return Ok(());
-        };
         // Just above the rows of this round, and so below those of the next round: its first stamp
         // is above that of this round's release. With the largest stamp a delete still wins.
-        let stamp = newest.saturating_add(1);
-        // It says nothing of how the queue moves.
-        let last_release = None;
-        let change = Change::Delete { contender, ticket: true, revoked: false, last_release };
-        self.write(Write { stamp, change }, last_error).await?;
-        debug!(object = self.object, %contender, "rows deleted by force");
-        Ok(())
-    }
-
-    /// The newest stamp of the rows of the revoked round; `None` if that round is over.
-    fn stamp_of_round(&self, stamps: &[RowStamp]) -> Option<i64> {
-        let of_round = stamps.iter().filter(|row| row.round == self.revocation.round);
-        let entering = of_round.clone().any(|row| row.row_name == row_name::ENTERING);
-        let own = of_round.filter(|row| row.row_name != row_name::REVOKED);
-        own.map(|row| row.stamp).max().filter(|_| entering)
+        let stamp_above = |newest: i64| newest.saturating_add(1);
+        // Without rows the contender has left by itself.
+        self.rows.delete(stamp_above, last_error).await.map(drop)
     }
 
     fn gone(&self) -> TableError {
-        TableError::Gone { name: self.object.to_owned(), owner: self.owner.clone() }
-    }
-
-    fn refused(&self, cause: DatabaseError) -> TableError {
-        TableError::Refused { name: Some(self.object.to_owned()), cause }
-    }
-
-    async fn stamps(
-        &self,
-        last_error: &mut Option<DatabaseError>,
-    ) -> Result<Vec<RowStamp>, TableError> {
-        let read = || self.shared.store.rows.read_stamps(self.object, self.revocation.contender);
-        until_answered(read, last_error).await.map_err(|cause| self.refused(cause))
-    }
-
-    async fn write(
-        &self,
-        write: Write,
-        last_error: &mut Option<DatabaseError>,
-    ) -> Result<(), TableError> {
-        let write = || self.shared.store.rows.write(self.object, &write);
-        until_answered(write, last_error).await.map_err(|cause| self.refused(cause))
+        TableError::Gone { name: self.rows.object.to_owned(), owner: self.owner.clone() }
     }
 }

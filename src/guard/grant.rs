@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Span, warn};
 use uuid::Uuid;
 
+use crate::admin::types::HeldPlace;
 use crate::clock::Clock;
 use crate::context::Process;
 use crate::context::tally::Tally;
@@ -94,6 +95,11 @@ impl Requests {
     /// The client whose place is used: this one or, for a turn of another client, that one.
     pub(crate) fn keeper(&self) -> Uuid {
         Uuid::from_u128(self.turn.place.client)
+    }
+
+    /// That place.
+    pub(crate) fn place(&self) -> HeldPlace {
+        HeldPlace::new(self.turn.place, self.turn.round)
     }
 
     /// The slot of that place.

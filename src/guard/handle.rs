@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{ExpiringFuture, GuardStates, LostFuture};
+use crate::admin::types::HeldPlace;
 use crate::context::with_timers;
 use crate::core::object::io::Need;
 use crate::error::EnsureError;
@@ -82,6 +83,16 @@ impl LockHandle {
     #[must_use]
     pub fn name(&self) -> &str {
         self.grant.requested_name()
+    }
+
+    /// The place in the table that the lock uses: that of its own client or, for a turn at the
+    /// place of another client, that one. It stays the same until the lock is released.
+    ///
+    /// A process that is to survive crashes can note it, and release the lock by it when it has
+    /// started again: see [`release_for_dead`](crate::LockClient::release_for_dead).
+    #[must_use]
+    pub fn place(&self) -> HeldPlace {
+        self.requests.place()
     }
 
     /// The name in the table, for errors.

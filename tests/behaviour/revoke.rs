@@ -302,21 +302,25 @@ async fn round_that_is_over_is_told_so() {
     expect_rows(&store, 0).await;
 }
 
+/// Runs work on a runtime that has ended when this returns.
+fn on_another_runtime<T: Send>(work: impl Future<Output = T> + Send) -> T {
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime can be built").block_on(work)
+    };
+    std::thread::scope(|scope| scope.spawn(run).join().expect("the thread does not panic"))
+}
+
 // Goal: by force the next contender is let in at once when the holder is dead.
 // Method: a holder whose runtime has ended.
 #[tokio::test(start_paused = true)]
 async fn dead_holder_is_removed_by_force() {
     let store = store();
     let dead = store.clone();
-    let holding = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a runtime can be built");
-        runtime.block_on(async {
-            let client = client_on_the_wall(&dead, "dead").await;
-            std::mem::forget(client.lock(OBJECT).await.expect("it is free"));
-        });
+    on_another_runtime(async move {
+        let client = client_on_the_wall(&dead, "dead").await;
+        std::mem::forget(client.lock(OBJECT).await.expect("it is free"));
     });
-    holding.join().expect("the thread does not panic");
     let other = client(&store, "other").await;
     let waiting = wait(&other);
     sleep(s(2)).await;
@@ -328,6 +332,62 @@ async fn dead_holder_is_removed_by_force() {
     guard.unlock().await.expect("the lock was held");
     // The request stays for the holder that might have lived.
     expect_rows(&store, 1).await;
+}
+
+// Goal: who knows the place of a dead holder releases its lock, that of its slot too, and leaves no
+// row.
+// Method: holders whose runtime has ended, while others wait.
+#[tokio::test(start_paused = true)]
+async fn lock_of_dead_holder_is_released_by_its_place() {
+    for most in [None, Some(1)] {
+        let store = store();
+        let dead = store.clone();
+        let place = on_another_runtime(async move {
+            let client = client_on_the_wall(&dead, "dead").await;
+            let request = client.request(OBJECT);
+            let request = if let Some(most) = most { request.max_holders(most) } else { request };
+            let guard = request.acquire().await.expect("it is free");
+            let place = guard.place();
+            assert_eq!(place.client, client.id());
+            assert_eq!(place.slot > 0, most.is_some(), "{place:?}");
+            std::mem::forget(guard);
+            place
+        });
+        let other = client(&store, "other").await;
+        let waiting = wait(&other);
+        sleep(s(2)).await;
+        assert!(!waiting.is_finished());
+        for is_there in [true, false] {
+            let released = other.release_for_dead(OBJECT, &place).await;
+            assert_eq!(released.expect("the store answers"), is_there);
+        }
+        let guard = timeout(s(1), waiting).await.expect("no contender is before it");
+        let guard = guard.expect("the task does not panic").expect("no contender is before it");
+        guard.unlock().await.expect("the lock was held");
+        expect_rows(&store, 0).await;
+    }
+}
+
+// Goal: a place of an earlier round is over: the rows of a later one stay.
+// Method: the same client holds the lock twice.
+#[tokio::test(start_paused = true)]
+async fn place_of_an_earlier_round_releases_nothing() {
+    let store = store();
+    let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
+    let guard = holder.lock(OBJECT).await.expect("the lock is free");
+    let before = guard.place();
+    guard.unlock().await.expect("the lock was held");
+    let guard = holder.lock(OBJECT).await.expect("the lock is free");
+    assert!(guard.place().round > before.round);
+    assert!(!other.release_for_dead(OBJECT, &before).await.expect("the store answers"));
+    guard.check().await.expect("its rows are there");
+    store.fail_next(usize::MAX, Fault::NotApplied);
+    let place = guard.place();
+    let error = other.release_for_dead(OBJECT, &place).await.expect_err("no one answers");
+    assert!(error.is_timeout(), "{error:?}");
+    store.fail_next(0, Fault::NotApplied);
+    assert!(other.release_for_dead(OBJECT, &place).await.expect("the store answers"));
+    expect_rows(&store, 0).await;
 }
 
 // Goal: a holder that lives although it was removed by force is lost at its next renewal, and what

@@ -3,9 +3,11 @@
 
 mod contender;
 mod health;
+mod place;
 mod queue;
 
 pub use self::contender::{ContenderInfo, ContenderState, LockMode};
 pub use self::health::{Health, HealthWarning, UnreadyReason};
+pub use self::place::HeldPlace;
 pub(crate) use self::queue::QUEUE_SHOWN_MAX;
 pub use self::queue::{HolderQueue, TurnUser};

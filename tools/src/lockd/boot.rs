@@ -15,6 +15,16 @@ impl Boot {
         Boot(Duration::try_from(now).unwrap_or_default())
     }
 
+    /// The moment at this time since the machine started.
+    pub(super) fn at(since_start: Duration) -> Self {
+        Boot(since_start)
+    }
+
+    /// The time since the machine started.
+    pub(super) fn since_start(self) -> Duration {
+        self.0
+    }
+
     /// The moment so much later.
     pub(super) fn after(self, time: Duration) -> Self {
         Boot(self.0.saturating_add(time))

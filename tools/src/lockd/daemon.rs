@@ -7,18 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bakery_lock::admin::QueueError;
 use bakery_lock::{
     CancellationToken, ContenderInfo, ContenderState, EnsureError, ExpiringReason, InvalidOption,
-    LockClient, LockError, LockGuard, LockHandle, LostReason,
+    LockClient, LockError, LockGuard, LockHandle, LostReason, TableError,
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use tokio::sync::Semaphore;
 
 use super::boot::Boot;
 use super::hub::{Hub, LOST};
+use super::journal::Journal;
 use super::latches::Latches;
 use super::limits::Limits;
-use super::locks::{ConnectionId, Held, Locks, Term};
+use super::locks::{ConnectionId, Held, Hold, Locks, Term};
 use super::peer::Peer;
 use super::refusal::Refusal;
 use super::resp::Reply;
@@ -39,11 +42,16 @@ const UNLOCKS_MAX: usize = 512;
 /// A TTL that no table allows.
 const ABSURD: Duration = Duration::from_secs(u32::MAX as u64);
 
+/// At most so many adopted locks are released at once: very many may end together.
+pub(super) const RELEASES_AT_ONCE: usize = 64;
+
 /// What all connections share.
 #[derive(Debug)]
 pub(super) struct Daemon {
     pub(super) client: LockClient,
     pub(super) locks: Locks,
+    pub(super) journal: Journal,
+    pub(super) releases: Arc<Semaphore>,
     pub(super) hub: Hub,
     pub(super) latches: Latches,
     pub(super) scripts: Scripts,
@@ -193,7 +201,7 @@ impl Daemon {
         if self.is_ending.load(Ordering::Relaxed) {
             return Err(Refusal::no_lock(ENDING));
         }
-        if self.locks.count() >= self.limits.locks {
+        if self.locks.counts().own() >= self.limits.locks {
             return Err(Refusal::limit("this daemon holds as many locks as it may"));
         }
         let Wanted { name, owner, peer, mode, wait, term, max_hold, min_hold, label, closed } =
@@ -232,32 +240,79 @@ impl Daemon {
             () = request_pending.withdrawn() => return Err(withdrawn()),
             acquired = acquired => acquired?,
         };
-        Ok(guard.map(|guard| self.granted(name, owner, guard, peer, term)))
-    }
-
-    fn granted(
-        self: &Arc<Self>,
-        name: LockName,
-        owner: Bytes,
-        guard: LockGuard,
-        peer: Peer,
-        term: WantedTerm,
-    ) -> Arc<Held> {
-        self.counts.granted.fetch_add(1, Ordering::Relaxed);
+        let Some(guard) = guard else { return Ok(None) };
+        if self.is_ending.load(Ordering::Relaxed) {
+            return Err(Refusal::no_lock("this daemon is about to end"));
+        }
         let term = match term {
             WantedTerm::Bound { connection, grace } => Term::Bound { connection, grace },
             WantedTerm::For(time) => Term::Until(Boot::now().after(time)),
             WantedTerm::Process => Term::Process,
         };
-        let held = Held::new(name, owner, guard, peer, term);
-        self.locks.insert(&held);
-        tokio::spawn(Arc::clone(self).watch(Arc::clone(&held)));
-        held
+        let is_alone = match mode {
+            Mode::Exclusive => {
+                // Otherwise this one would not have been granted.
+                self.forget_adopted(name.in_table());
+                true
+            }
+            Mode::Limited(_) => true,
+            Mode::Shared => false,
+        };
+        // A lock that ends early leaves its place to others, and one that ends late keeps it.
+        let is_plain = max_hold.is_none() && min_hold.is_zero();
+        let place = guard.place();
+        let is_own = place.client == self.client.id() && is_alone && is_plain;
+        let held = Held::new(name, owner, guard, peer, term, is_own.then_some(place));
+        self.counts.granted.fetch_add(1, Ordering::Relaxed);
+        self.keep(&held);
+        Ok(Some(held))
+    }
+
+    /// A lock is held from now on.
+    fn keep(self: &Arc<Self>, held: &Arc<Held>) {
+        self.locks.insert(held);
+        self.note(held);
+        tokio::spawn(Arc::clone(self).watch(Arc::clone(held)));
+    }
+
+    /// A lock is held from now on that a daemon has granted which has died.
+    pub(super) fn adopt(self: &Arc<Self>, held: &Arc<Held>) {
+        self.locks.insert(held);
+        self.note(held);
+        tokio::spawn(Arc::clone(self).watch_adopted(Arc::clone(held)));
+    }
+
+    /// Notes in the journal what is promised of a lock.
+    pub(super) fn note(&self, held: &Held) {
+        self.journal.note(held, &self.locks);
+    }
+
+    /// The adopted locks of a name are over.
+    fn forget_adopted(&self, name: &str) {
+        for held in self.locks.adopted(name) {
+            self.take_out(&held);
+        }
+    }
+
+    /// Takes a lock out, to release it, unless another one was faster. The journal says so before
+    /// it is released: others may use its place then.
+    fn take_out(&self, held: &Arc<Held>) -> Option<Hold> {
+        let hold = self.locks.remove(held)?;
+        self.note(held);
+        Some(hold)
+    }
+
+    /// Ends an adopted lock when its time is over.
+    async fn watch_adopted(self: Arc<Self>, held: Arc<Held>) {
+        held.time_is_over().await;
+        self.counts.expired.fetch_add(1, Ordering::Relaxed);
+        self.drop_lock(&held);
     }
 
     /// Ends a lock when its time is over, and says so when it is lost.
     async fn watch(self: Arc<Self>, held: Arc<Held>) {
-        let mut expiring = pin!(held.handle.expiring());
+        let Some(handle) = held.handle() else { return };
+        let mut expiring = pin!(handle.expiring());
         let mut is_expiring = false;
         // Opened at once: later, another process may have the id.
         let process = (held.term() == Term::Process).then(|| held.peer.process());
@@ -267,11 +322,11 @@ impl Daemon {
                 None => pending().await,
             }
         });
-        let (mut lost, mut over) = (pin!(held.handle.lost()), pin!(held.time_is_over()));
+        let (mut lost, mut over) = (pin!(handle.lost()), pin!(held.time_is_over()));
         loop {
             tokio::select! {
                 reason = &mut lost => {
-                    if let Some(reason) = reason && self.locks.remove(&held).is_some() {
+                    if let Some(reason) = reason && self.take_out(&held).is_some() {
                         self.counts.lost.fetch_add(1, Ordering::Relaxed);
                         self.say_lost(&held, &reason);
                     }
@@ -281,7 +336,7 @@ impl Daemon {
                 reason = &mut expiring, if !is_expiring => {
                     is_expiring = true;
                     if let Some(reason) = reason {
-                        self.say_unlocking(&held, &reason);
+                        self.say_unlocking(&held, handle.remaining(), &reason);
                     }
                 }
                 () = &mut over => {
@@ -289,25 +344,53 @@ impl Daemon {
                     return self.drop_lock(&held);
                 }
                 () = &mut has_ended => return self.drop_lock(&held),
+                () = held.is_to_be_noted() => self.note(&held),
             }
         }
     }
 
     /// Releases a lock in the background.
     pub(super) fn drop_lock(&self, held: &Arc<Held>) {
-        drop(self.take_out(held));
+        match self.take_out(held) {
+            Some(Hold::Guard(guard)) => {
+                self.wake_waiters(held);
+                drop(guard);
+            }
+            Some(Hold::OfTheDead) => {
+                if let Some(deleting) = self.deletion(held) {
+                    // If no quorum answers, the rows expire.
+                    tokio::spawn(deleting);
+                }
+            }
+            None => {}
+        }
     }
 
-    /// Takes out a lock to release it: its guard, unless another one was faster.
-    fn take_out(&self, held: &Held) -> Option<LockGuard> {
-        let guard = self.locks.remove(held)?;
+    /// Releases many locks that are not adopted, as far as they are still held.
+    pub(super) async fn release_all(&self, held: impl Iterator<Item = Arc<Held>>) {
+        unlock_all(held.filter_map(|held| self.take_guard(&held)).collect()).await;
+    }
+
+    /// Takes out a lock that is not adopted, to release it.
+    fn take_guard(&self, held: &Arc<Held>) -> Option<LockGuard> {
+        let Some(Hold::Guard(guard)) = self.take_out(held) else { return None };
         self.wake_waiters(held);
         Some(guard)
     }
 
-    /// Releases many locks, as far as they are still held.
-    pub(super) async fn release_all(&self, held: impl Iterator<Item = Arc<Held>>) {
-        unlock_all(held.filter_map(|held| self.take_out(&held)).collect()).await;
+    /// Deletes the rows of an adopted lock, if they are its own alone; whether they were there.
+    fn deletion(
+        &self,
+        held: &Held,
+    ) -> Option<impl Future<Output = Result<bool, TableError>> + Send + use<>> {
+        let place = held.place?;
+        let (client, name) = (self.client.clone(), held.name.clone());
+        let releases = Arc::clone(&self.releases);
+        Some(async move {
+            // It is never closed.
+            let _permit = releases.acquire().await;
+            client.release_for_dead(name.in_table(), &place).await
+        })
     }
 
     /// Releases the lock of an owner, or withdraws what it has requested and not been granted yet:
@@ -343,7 +426,11 @@ impl Daemon {
     ///
     /// Once begun, the release continues.
     pub(super) async fn release(&self, held: &Arc<Held>) -> Result<bool, Refusal> {
-        let Some(guard) = self.locks.remove(held) else { return Ok(false) };
+        let guard = match self.take_out(held) {
+            Some(Hold::Guard(guard)) => guard,
+            Some(Hold::OfTheDead) => return self.release_adopted(held).await,
+            None => return Ok(false),
+        };
         let released = guard.unlock().await;
         self.wake_waiters(held);
         match released {
@@ -353,16 +440,45 @@ impl Daemon {
         }
     }
 
+    /// Releases an adopted lock that was taken out; whether it was held. One whose rows are not its
+    /// own alone stays taken until they are over.
+    async fn release_adopted(&self, held: &Arc<Held>) -> Result<bool, Refusal> {
+        let Some(deleting) = self.deletion(held) else { return Ok(true) };
+        match tokio::spawn(deleting).await {
+            Ok(Ok(was_there)) => {
+                self.wake_waiters(held);
+                Ok(was_there)
+            }
+            Ok(Err(error)) => {
+                // Its owner may try again, until its rows are left to expire.
+                if !held.left().is_zero() {
+                    self.locks.put_back(held);
+                    self.note(held);
+                }
+                Err(error.into())
+            }
+            Err(_) => Err(Refusal::no_lock("this daemon is about to end")),
+        }
+    }
+
     /// Lets a lock end later, or sooner. Returns whether it is still held: a lock that has ended
-    /// stays so.
+    /// stays so, and an adopted one ends when it was promised to.
     pub(super) async fn extend(&self, held: &Arc<Held>, time: Duration) -> Result<bool, Refusal> {
+        let Some(handle) = held.handle() else { return Ok(false) };
         let covered = self.terms.covered(time)?;
-        match self.cover(&held.handle, covered).await {
+        match self.cover(handle, covered).await {
             Ok(()) => {}
             Err(EnsureError::Lost { .. } | EnsureError::Released { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        Ok(self.locks.set_term(held, Term::Until(Boot::now().after(time))))
+        Ok(self.set_term(held, Term::Until(Boot::now().after(time))))
+    }
+
+    /// Lets a lock end at another time. Returns whether it is still held.
+    pub(super) fn set_term(&self, held: &Arc<Held>, term: Term) -> bool {
+        let is_held = self.locks.set_term(held, term);
+        self.note(held);
+        is_held
     }
 
     async fn cover(&self, handle: &LockHandle, time: Duration) -> Result<(), EnsureError> {
@@ -378,10 +494,9 @@ impl Daemon {
     /// Lets another owner have a lock, for as long; whether it was still held.
     pub(super) fn pass_on(self: &Arc<Self>, held: &Arc<Held>, owner: Bytes) -> bool {
         let term = held.term();
-        let Some(guard) = self.locks.remove(held) else { return false };
-        let next = Held::new(held.name.clone(), owner, guard, held.peer, term);
-        self.locks.insert(&next);
-        tokio::spawn(Arc::clone(self).watch(next));
+        let Some(Hold::Guard(guard)) = self.take_out(held) else { return false };
+        let next = Held::new(held.name.clone(), owner, guard, held.peer, term, held.place);
+        self.keep(&next);
         true
     }
 
@@ -390,12 +505,20 @@ impl Daemon {
         &self,
         name: &LockName,
     ) -> Result<Option<(String, Duration)>, Refusal> {
+        let Some(holder) = self.look(name.in_table()).await? else { return Ok(None) };
+        let left = holder.remaining.unwrap_or_default();
         let own = self.client.id();
-        let holder = self.look(name.in_table()).await?;
-        // Of this daemon, it was released just now, or is kept for the next one.
-        Ok(holder
-            .filter(|holder| holder.client != own)
-            .map(|holder| (holder.owner.as_str().to_owned(), holder.remaining.unwrap_or_default())))
+        if holder.client != own {
+            return Ok(Some((holder.owner.as_str().to_owned(), left)));
+        }
+        // It was released just now, or is kept for the next one; or another client has its turn.
+        let user = match self.client.queue(name.in_table()).await {
+            Ok(queue) => queue.user.filter(|user| user.client != own),
+            Err(QueueError::Table(error)) => return Err(error.into()),
+            // It has no place any more.
+            Err(_) => None,
+        };
+        Ok(user.map(|user| (user.owner.as_str().to_owned(), left)))
     }
 
     /// Who holds a lock, by one look in the table.
@@ -411,9 +534,9 @@ impl Daemon {
         for held in self.locks.unbound(connection) {
             match held.term() {
                 Term::Bound { grace, .. } if !grace.is_zero() => {
-                    self.locks.set_term(&held, Term::Until(Boot::now().after(grace)));
+                    self.set_term(&held, Term::Until(Boot::now().after(grace)));
                 }
-                Term::Bound { .. } => guards.extend(self.take_out(&held)),
+                Term::Bound { .. } => guards.extend(self.take_guard(&held)),
                 // Another one has it by now.
                 Term::Until(_) | Term::Process => {}
             }
@@ -460,7 +583,7 @@ impl Daemon {
         );
     }
 
-    fn say_unlocking(&self, held: &Held, reason: &ExpiringReason) {
+    fn say_unlocking(&self, held: &Held, remaining: Duration, reason: &ExpiringReason) {
         let Term::Bound { connection, .. } = held.term() else { return };
         self.hub.send(
             connection,
@@ -468,7 +591,7 @@ impl Daemon {
                 Reply::text("unlocking"),
                 Reply::text(held.name.shown()),
                 Reply::Bulk(held.owner.clone()),
-                Reply::milliseconds(held.handle.remaining()),
+                Reply::milliseconds(remaining),
                 Reply::text(reason.to_string()),
             ]),
         );

@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bakery_lock::{FencingError, LockGuard, LockHandle};
+use bakery_lock::admin::HeldPlace;
+use bakery_lock::{LockGuard, LockHandle};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::boot::Boot;
 use super::locked::locked;
 use super::peer::Peer;
+use super::refusal::Refusal;
 use super::users::LockName;
 
 /// The number of a connection.
@@ -41,11 +43,14 @@ pub(super) struct Counts {
     bound: usize,
     timed: usize,
     of_processes: usize,
+    /// Those that were adopted from daemons that have died.
+    pub(super) adopted: usize,
 }
 
 impl Counts {
-    fn of(&mut self, term: Term) -> &mut usize {
+    fn of(&mut self, held: &Held, term: Term) -> &mut usize {
         match term {
+            _ if held.is_adopted() => &mut self.adopted,
             Term::Bound { .. } => &mut self.bound,
             Term::Until(_) => &mut self.timed,
             Term::Process => &mut self.of_processes,
@@ -53,12 +58,18 @@ impl Counts {
     }
 
     /// How many there are of each kind, and what it is called.
-    pub(super) fn by_kind(self) -> [(&'static str, usize); 3] {
-        [("connection", self.bound), ("time", self.timed), ("process", self.of_processes)]
+    pub(super) fn by_kind(self) -> [(&'static str, usize); 4] {
+        [
+            ("connection", self.bound),
+            ("time", self.timed),
+            ("process", self.of_processes),
+            ("adopted", self.adopted),
+        ]
     }
 
-    fn total(self) -> usize {
-        self.by_kind().into_iter().map(|(_, count)| count).sum()
+    /// Those that this process has taken.
+    pub(super) fn own(self) -> usize {
+        self.bound + self.timed + self.of_processes
     }
 }
 
@@ -95,17 +106,46 @@ impl Drop for Pending<'_> {
 pub(super) struct Held {
     pub(super) name: LockName,
     pub(super) owner: Bytes,
-    pub(super) handle: LockHandle,
+    /// `None` if it was adopted.
+    handle: Option<LockHandle>,
     /// Who took it.
     pub(super) peer: Peer,
+    /// Its rows, if they are its own alone: they can be deleted once its process has died.
+    pub(super) place: Option<HeldPlace>,
     /// Taken out once, to release it.
-    guard: Mutex<Option<LockGuard>>,
+    hold: Mutex<Option<Hold>>,
     term: Mutex<Term>,
     term_changed: Notify,
     /// How often its owner has it, if it may have it more than once.
     uses: AtomicU32,
     /// The last fencing token; zero: none was issued.
     token: AtomicI64,
+    /// What the journal says of it.
+    noted: Mutex<Option<Noted>>,
+}
+
+/// What releases a lock.
+#[derive(Debug)]
+pub(super) enum Hold {
+    Guard(LockGuard),
+    /// It was adopted from a daemon that has died. Its rows stay until they are deleted or over.
+    OfTheDead,
+}
+
+/// What the journal says of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Noted {
+    pub(super) number: u64,
+    pub(super) promise: Promise,
+}
+
+/// What a client can rely on whatever happens to this daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Promise {
+    /// Until when the lock is certainly held.
+    pub(super) until: Boot,
+    /// How often its owner has it.
+    pub(super) uses: u32,
 }
 
 /// When a lock ends that is not released.
@@ -120,24 +160,95 @@ pub(super) enum Term {
 }
 
 impl Held {
+    /// A lock that was granted.
     pub(super) fn new(
         name: LockName,
         owner: Bytes,
         guard: LockGuard,
         peer: Peer,
         term: Term,
+        place: Option<HeldPlace>,
     ) -> Arc<Self> {
         Arc::new(Held {
             name,
             owner,
-            handle: guard.handle(),
+            handle: Some(guard.handle()),
             peer,
-            guard: Mutex::new(Some(guard)),
+            place,
+            hold: Mutex::new(Some(Hold::Guard(guard))),
             term: Mutex::new(term),
             term_changed: Notify::new(),
             uses: AtomicU32::new(1),
             token: AtomicI64::new(0),
+            noted: Mutex::new(None),
         })
+    }
+
+    /// A lock of a daemon that has died.
+    pub(super) fn adopted(
+        name: LockName,
+        owner: Bytes,
+        promise: Promise,
+        peer: Peer,
+        place: Option<HeldPlace>,
+    ) -> Arc<Self> {
+        Arc::new(Held {
+            name,
+            owner,
+            handle: None,
+            peer,
+            place,
+            hold: Mutex::new(Some(Hold::OfTheDead)),
+            term: Mutex::new(Term::Until(promise.until)),
+            term_changed: Notify::new(),
+            uses: AtomicU32::new(promise.uses),
+            token: AtomicI64::new(0),
+            noted: Mutex::new(None),
+        })
+    }
+
+    /// What is known of it; `None` if it was adopted: it can't be extended then.
+    pub(super) fn handle(&self) -> Option<&LockHandle> {
+        self.handle.as_ref()
+    }
+
+    /// Whether a daemon that has died took it.
+    pub(super) fn is_adopted(&self) -> bool {
+        self.handle.is_none()
+    }
+
+    /// What the journal says of it.
+    pub(super) fn noted(&self) -> MutexGuard<'_, Option<Noted>> {
+        locked(&self.noted)
+    }
+
+    /// What the journal is to say of it: nothing once its release begins, and nothing of a lock
+    /// that ends with its connection or process.
+    pub(super) fn promise(&self) -> Option<Promise> {
+        let Term::Until(end) = self.term() else { return None };
+        let until = match &self.handle {
+            Some(handle) => end.min(Boot::now().after(handle.remaining())),
+            None => end,
+        };
+        locked(&self.hold).is_some().then(|| Promise { until, uses: self.uses() })
+    }
+
+    /// Waits until half of the time is over that the journal says of a lock, if that was promised
+    /// for longer: its lease may last longer by now.
+    pub(super) async fn is_to_be_noted(&self) {
+        // The clock is read several times on the way.
+        const CLOSE: Duration = Duration::from_millis(100);
+        const SLEEP_MIN: Duration = Duration::from_millis(500);
+        loop {
+            let changed = self.term_changed.notified();
+            let noted = self.noted().map(|noted| noted.promise.until);
+            match (self.term(), noted) {
+                (Term::Until(end), Some(until)) if end.since(until) > CLOSE => {
+                    return tokio::time::sleep((until.left() / 2).max(SLEEP_MIN)).await;
+                }
+                (Term::Until(_) | Term::Bound { .. } | Term::Process, _) => changed.await,
+            }
+        }
     }
 
     /// When it ends.
@@ -149,8 +260,12 @@ impl Held {
     pub(super) fn left(&self) -> Duration {
         match self.term() {
             Term::Until(end) => end.left(),
-            Term::Bound { .. } | Term::Process => self.handle.remaining(),
+            Term::Bound { .. } | Term::Process => self.lease_left(),
         }
+    }
+
+    fn lease_left(&self) -> Duration {
+        self.handle.as_ref().map_or(Duration::MAX, LockHandle::remaining)
     }
 
     /// Waits until its time is over, if it has one.
@@ -171,8 +286,11 @@ impl Held {
     }
 
     /// Issues a fencing token.
-    pub(super) async fn token(&self) -> Result<i64, FencingError> {
-        let token = self.handle.fencing_token().await?.value();
+    pub(super) async fn token(&self) -> Result<i64, Refusal> {
+        let Some(handle) = &self.handle else {
+            return Err(Refusal::of("NOTOKEN", "the daemon that has granted the lock has died"));
+        };
+        let token = handle.fencing_token().await?.value();
         self.token.fetch_max(token, Ordering::Relaxed);
         Ok(token)
     }
@@ -184,7 +302,7 @@ impl Held {
 
     /// Leaves its rows to expire, as after a crash.
     pub(super) fn abandon(&self) {
-        std::mem::forget(locked(&self.guard).take());
+        std::mem::forget(locked(&self.hold).take());
     }
 
     /// How often its owner has it.
@@ -207,17 +325,12 @@ impl Held {
 
     fn is_over(&self) -> bool {
         let is_out = matches!(self.term(), Term::Until(end) if end.left().is_zero());
-        is_out || self.handle.remaining().is_zero()
+        is_out || self.lease_left().is_zero()
     }
 }
 
 impl Locks {
     /// How many there are.
-    pub(super) fn count(&self) -> usize {
-        self.counts().total()
-    }
-
-    /// How many there are of each kind.
     pub(super) fn counts(&self) -> Counts {
         self.state().counts
     }
@@ -266,19 +379,19 @@ impl Locks {
         !requests.is_empty()
     }
 
-    /// Notes a lock that was granted.
+    /// Notes a lock that was granted or adopted.
     pub(super) fn insert(&self, held: &Arc<Held>) {
         let mut state = self.state();
-        *state.counts.of(held.term()) += 1;
+        *state.counts.of(held, held.term()) += 1;
         state.by_name.entry(held.name.shared()).or_default().push(Arc::clone(held));
         state.bind(held, None, held.term());
     }
 
-    /// Takes a lock out, to release it: its guard, unless another one was faster.
-    pub(super) fn remove(&self, held: &Held) -> Option<LockGuard> {
-        let guard = locked(&held.guard).take()?;
+    /// Takes a lock out, to release it, unless another one was faster.
+    pub(super) fn remove(&self, held: &Held) -> Option<Hold> {
+        let hold = locked(&held.hold).take()?;
         let mut state = self.state();
-        *state.counts.of(held.term()) -= 1;
+        *state.counts.of(held, held.term()) -= 1;
         if let Some(holders) = state.by_name.get_mut(held.name.in_table()) {
             holders.retain(|other| !std::ptr::eq(&**other, held));
             if holders.is_empty() {
@@ -286,18 +399,34 @@ impl Locks {
             }
         }
         state.unbind(held, held.term());
-        Some(guard)
+        Some(hold)
+    }
+
+    /// An adopted lock that was taken out was not released after all.
+    pub(super) fn put_back(&self, held: &Arc<Held>) {
+        *locked(&held.hold) = Some(Hold::OfTheDead);
+        self.insert(held);
+    }
+
+    /// The adopted locks of this name.
+    pub(super) fn adopted(&self, name: &str) -> Vec<Arc<Held>> {
+        let state = self.state();
+        if state.counts.adopted == 0 {
+            return Vec::new();
+        }
+        let held = state.by_name.get(name).into_iter().flatten();
+        held.filter(|held| held.is_adopted()).cloned().collect()
     }
 
     /// Lets a lock end at another time. Returns whether it is still held.
     pub(super) fn set_term(&self, held: &Arc<Held>, term: Term) -> bool {
         let mut state = self.state();
-        if held.is_over() || locked(&held.guard).is_none() {
+        if held.is_adopted() || held.is_over() || locked(&held.hold).is_none() {
             return false;
         }
         let before = std::mem::replace(&mut *locked(&held.term), term);
-        *state.counts.of(before) -= 1;
-        *state.counts.of(term) += 1;
+        *state.counts.of(held, before) -= 1;
+        *state.counts.of(held, term) += 1;
         state.bind(held, Some(before), term);
         held.term_changed.notify_waiters();
         true

@@ -3,15 +3,18 @@
 //! One process per host with one client of the library. `listen` accepts connections, `connection`
 //! reads commands from them, `session` finds the one of the `commands` that carries a command out,
 //! and `daemon` has what all share: the `locks` that are held, the `hub` for messages, and the
-//! `scripts` of clients that send Lua. `monitor` answers what monitoring asks, with the metrics of
-//! the `exporter`.
+//! `scripts` of clients that send Lua. What clients were promised for a time stands in a `journal`,
+//! from which the next daemon learns it after a crash: `adopt`. `monitor` answers what monitoring
+//! asks, with the metrics of the `exporter`.
 
+mod adopt;
 mod boot;
 mod commands;
 mod connection;
 mod daemon;
 mod exporter;
 mod hub;
+mod journal;
 mod latches;
 mod limits;
 mod listen;

@@ -1,7 +1,7 @@
 //! What the daemon is started with.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bakery_lock::PeerOptions;
@@ -31,6 +31,11 @@ pub(super) struct ServeOptions {
     /// reach needs --users and --tls-server-cert
     #[arg(long, value_name = "ADDRESS")]
     pub(super) metrics_listen: Option<SocketAddr>,
+
+    /// Note what is promised in a file whose name begins so, for the next daemon after a crash; or
+    /// off. Keep it in memory, such as /run [default: beside the socket]
+    #[arg(long, value_name = "PATH")]
+    pub(super) journal: Option<JournalOption>,
 
     /// Ask for passwords: a file of mode 600 with lines of NAME PASSWORD, and a prefix that the
     /// names of the user's locks get
@@ -80,6 +85,38 @@ pub(super) struct ServeOptions {
 
     #[command(flatten)]
     pub(super) host: HostOptions,
+}
+
+/// Where the journal is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum JournalOption {
+    /// Nowhere.
+    Off,
+    /// In files whose names begin so.
+    At(PathBuf),
+}
+
+impl std::str::FromStr for JournalOption {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "off" => Ok(JournalOption::Off),
+            text if Path::new(text).file_name().is_some() => Ok(JournalOption::At(text.into())),
+            _ => Err("name a file, or off"),
+        }
+    }
+}
+
+impl ServeOptions {
+    /// Where the journal is kept, if it is.
+    pub(super) fn journal_path(&self) -> Option<PathBuf> {
+        match &self.journal {
+            None => Some(self.socket.with_extension("journal")),
+            Some(JournalOption::At(path)) => Some(path.clone()),
+            Some(JournalOption::Off) => None,
+        }
+    }
 }
 
 /// What becomes of a lock that is to live for longer than the table allows.

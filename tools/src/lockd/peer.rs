@@ -6,10 +6,11 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
 /// Who is at the other end of a connection: a process of this machine, or an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Peer {
     /// By its id, as the kernel says.
     Process(i32),

@@ -14,13 +14,16 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::NAME;
+use super::adopt::adopt;
 use super::boot::Boot;
-use super::daemon::{Counts, Daemon, PromiseTerms};
+use super::daemon::{Counts, Daemon, PromiseTerms, RELEASES_AT_ONCE};
 use super::exporter::Exporter;
 use super::hub::Hub;
+use super::journal::Journal;
 use super::latches::Latches;
 use super::limits::Limits;
 use super::listen::{Serving, unix_listener};
@@ -73,6 +76,8 @@ pub(super) async fn serve(
     let client = signals.or(explained(&session, connection, build)).await?;
     let daemon = Arc::new(daemon(client, connection, &options, users).await?);
 
+    // Before clients ask for them.
+    adopt(&daemon);
     let (connections, closing) = (TaskTracker::new(), CancellationToken::new());
     let serving = Serving { daemon: Arc::clone(&daemon), connections, closing };
     let addresses = listen(&serving, &options, tls.clone()).await?;
@@ -84,6 +89,8 @@ pub(super) async fn serve(
 
     serving.closing.cancel();
     end(&daemon, &options, &mut signals).await;
+    // The lock of its journal ends with the process, not before: so long, it may still write.
+    std::mem::forget(daemon);
     Ok(())
 }
 
@@ -109,8 +116,10 @@ async fn daemon(
         ..Limits::default()
     };
     Ok(Daemon {
+        journal: journal(&client, connection, options)?,
         client,
         locks: Locks::default(),
+        releases: Arc::new(Semaphore::new(RELEASES_AT_ONCE)),
         hub: Hub::default(),
         latches: Latches::default(),
         scripts: Scripts::new(options.script.iter().copied()),
@@ -121,6 +130,18 @@ async fn daemon(
         started: Boot::now(),
         is_ending: AtomicBool::new(false),
     })
+}
+
+fn journal(
+    client: &LockClient,
+    connection: &ConnectOptions,
+    options: &ServeOptions,
+) -> Result<Journal, Failure> {
+    let Some(path) = options.journal_path() else { return Ok(Journal::off()) };
+    let ConnectOptions { keyspace, lock_table, settings, .. } = connection;
+    let prefix = settings.prefix.as_deref().unwrap_or_default();
+    let table = format!("{keyspace}.{lock_table} {prefix}");
+    Journal::begin(path, client.id(), &table).map_err(Failure::system("the journal can't be made"))
 }
 
 fn users(options: &ServeOptions) -> Result<Users, Failure> {
@@ -218,22 +239,34 @@ async fn end(daemon: &Arc<Daemon>, options: &ServeOptions, signals: &mut Signals
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     daemon.refuse_all();
     let until = Boot::now().after(options.drain);
-    while daemon.locks.count() > 0 && !until.left().is_zero() {
+    while daemon.locks.counts().own() > 0 && !until.left().is_zero() {
         tokio::select! {
             _ = signals.next() => break,
             () = tokio::time::sleep(DRAIN_LOOK) => {}
         }
     }
-    let (timed, others): (Vec<_>, Vec<_>) =
-        daemon.locks.all().into_iter().partition(|held| matches!(held.term(), Term::Until(_)));
-    let kept = timed.len();
-    for held in timed {
+    // Their owners can't learn of anything any more.
+    let all = daemon.locks.all().into_iter();
+    daemon.release_all(all.filter(|held| !matches!(held.term(), Term::Until(_)))).await;
+    leave(daemon);
+    if daemon.locks.counts().own() == 0 {
+        shut_down(&daemon.client).await;
+    }
+}
+
+/// Leaves what is promised for a time to the next daemon. No other task runs meanwhile, so none
+/// releases a lock of which the journal says that it is held.
+fn leave(daemon: &Daemon) {
+    let locks = daemon.locks.counts();
+    if locks.own() + locks.adopted == 0 {
+        return daemon.journal.remove();
+    }
+    daemon.journal.leave();
+    for held in daemon.locks.all() {
         held.abandon();
     }
-    daemon.release_all(others.into_iter()).await;
-    if kept == 0 {
-        shut_down(&daemon.client).await;
-    } else {
+    if locks.own() > 0 {
+        let kept = locks.own();
         output::note(&format!("{NAME}: {kept} locks stay taken until their rows expire"));
     }
 }

@@ -145,6 +145,11 @@ impl User {
 }
 
 impl LockName {
+    /// A name as it stands in the table, of which this many bytes are not its user's.
+    pub(super) fn of_table(text: &str, prefix: usize) -> Option<Self> {
+        text.is_char_boundary(prefix).then(|| LockName { text: text.into(), prefix })
+    }
+
     /// As it stands in the table.
     pub(super) fn in_table(&self) -> &str {
         &self.text

@@ -143,7 +143,7 @@ pub(in crate::lockd) fn publish(session: &Session, user: &User, words: &mut Word
 /// `INFO`: for people, and for clients that wait until nothing is loading.
 pub(in crate::lockd) fn info(session: &Session) -> Reply {
     let daemon = &session.daemon;
-    let counts = &daemon.counts;
+    let (counts, locks) = (&daemon.counts, daemon.locks.counts());
     let uptime = Boot::now().since(daemon.started).as_secs();
     let lines = [
         "# Server".to_owned(),
@@ -163,12 +163,14 @@ pub(in crate::lockd) fn info(session: &Session) -> Reply {
         "role:master".to_owned(),
         "connected_slaves:0".to_owned(),
         "# Locks".to_owned(),
-        format!("locks_held:{}", daemon.locks.count()),
+        format!("locks_held:{}", locks.own()),
+        format!("locks_adopted:{}", locks.adopted),
         format!("locks_granted:{}", counts.granted.load(Ordering::Relaxed)),
         format!("locks_expired:{}", counts.expired.load(Ordering::Relaxed)),
         format!("locks_lost:{}", counts.lost.load(Ordering::Relaxed)),
         format!("commands_refused:{}", counts.refused.total()),
         format!("table_operations:{}", daemon.client.statistics().operations()),
+        format!("journal_bytes:{}", daemon.journal.size()),
     ];
     Reply::text(lines.map(|line| format!("{line}\r\n")).concat())
 }

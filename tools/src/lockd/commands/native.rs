@@ -156,7 +156,7 @@ pub(in crate::lockd) fn attach(session: &Session, user: &User, words: &mut Words
     }
     words.end()?;
     let term = Term::Bound { connection: session.id, grace };
-    let attached = held.filter(|held| session.daemon.locks.set_term(held, term));
+    let attached = held.filter(|held| session.daemon.set_term(held, term));
     Ok(attached.map_or(Reply::Null, |held| granted(&held, None)).into())
 }
 

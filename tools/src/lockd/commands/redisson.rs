@@ -42,6 +42,7 @@ fn take(
             && daemon.extend(&held, time).await?
         {
             held.use_again();
+            daemon.note(&held);
             return Ok(Taken::Held(held));
         }
         Ok(match daemon.take(wanted).await? {
@@ -96,7 +97,7 @@ pub(super) fn fenced(session: &Session, user: &User, call: &Call) -> Answered {
                 if held.use_less() == 0 {
                     daemon.drop_lock(&held);
                 }
-                Err(error.into())
+                Err(error)
             }
         }
     })
@@ -152,6 +153,7 @@ pub(super) fn unlock(session: &Session, user: &User, call: &Call) -> Answered {
                 // Its time is that of the lock before, at least: it was asked for the same.
                 daemon.extend(&held, time).await?;
             }
+            daemon.note(&held);
             note(0);
             return Ok(Reply::Integer(0));
         }

@@ -1,6 +1,7 @@
 //! `bakery-lockd`, as clients on its socket see it.
 
 mod ended;
+mod journal;
 mod monitoring;
 mod native;
 mod operation;
@@ -57,14 +58,32 @@ impl Daemon {
 
     /// The same, at the same socket.
     async fn next(&self) -> Self {
-        Daemon::start(self.tool.clone(), self.prefix.clone(), self.socket.clone(), &[]).await
+        self.next_with(&[]).await
+    }
+
+    /// The same, with options.
+    async fn next_with(&self, options: &[&str]) -> Self {
+        Daemon::start(self.tool.clone(), self.prefix.clone(), self.socket.clone(), options).await
+    }
+
+    /// The journals of the daemons at this socket.
+    fn journals(&self) -> Vec<PathBuf> {
+        let begin = self.socket.with_extension("journal.");
+        let begin = begin.file_name().expect("it has a name").to_string_lossy().into_owned();
+        let directory = self.socket.parent().expect("it is in a directory");
+        let entries = std::fs::read_dir(directory).expect("it is there").flatten();
+        let found = entries.filter(|it| it.file_name().to_string_lossy().starts_with(&begin));
+        found.map(|entry| entry.path()).collect()
     }
 
     async fn start(tool: Tool, prefix: String, socket: PathBuf, options: &[&str]) -> Self {
         let mut command = tool.lockd_command(options);
         command.arg("--socket").arg(&socket).args(["--host", "web1", "--name-prefix", &prefix]);
         let mut child = command.stdout(Stdio::null()).spawn().expect("the daemon starts");
-        let said = line(child.stderr.as_mut()).await;
+        let mut said = line(child.stderr.as_mut()).await;
+        while said.contains("locks adopted") {
+            said = line(child.stderr.as_mut()).await;
+        }
         assert!(said.contains("serves at"), "{said}");
         let address = said.split_once(" and ").and_then(|(_, address)| address.parse().ok());
         Daemon { tool, prefix, child, socket, address }
@@ -101,6 +120,9 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         // It may have removed it.
         let _ = std::fs::remove_file(&self.socket);
+        for journal in self.journals() {
+            let _ = std::fs::remove_file(journal);
+        }
     }
 }
 

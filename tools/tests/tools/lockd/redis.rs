@@ -8,11 +8,11 @@ use support::pace;
 use super::{Daemon, LONG, until_taken};
 
 /// The script by which most clients release a lock.
-const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
+pub(super) const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
                        return redis.call('del', KEYS[1]) else return 0 end";
 
 /// And by which they extend it.
-const EXTEND: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return \
+pub(super) const EXTEND: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return \
                       redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
 
 // Goal: `SET NX PX` takes a lock, and a script releases it, as of its owner only.

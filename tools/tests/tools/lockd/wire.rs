@@ -23,9 +23,16 @@ enum Stream {
 
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => stream.read(buffer),
-            Stream::Tcp(stream) => stream.read(buffer),
+        loop {
+            let read = match self {
+                Stream::Unix(stream) => stream.read(buffer),
+                Stream::Tcp(stream) => stream.read(buffer),
+            };
+            // A daemon of another test has ended.
+            match read {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read,
+            }
         }
     }
 }
@@ -49,10 +56,15 @@ pub(super) struct Reply(pub(super) Value);
 
 impl Wire {
     pub(super) fn connect(socket: &Path) -> Self {
-        let stream = UnixStream::connect(socket).expect("the daemon listens");
+        Wire::connect_if_there(socket).expect("the daemon listens")
+    }
+
+    /// A connection, if a daemon listens.
+    pub(super) fn connect_if_there(socket: &Path) -> std::io::Result<Self> {
+        let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(pace::limit())).expect("it is a timeout");
         let replies = stream.try_clone().expect("there are descriptors");
-        Wire::of(Stream::Unix(stream), Stream::Unix(replies))
+        Ok(Wire::of(Stream::Unix(stream), Stream::Unix(replies)))
     }
 
     pub(super) fn over_tcp(address: SocketAddr) -> Self {
@@ -87,9 +99,13 @@ impl Wire {
 
     /// Sends a command, without waiting for its answer.
     pub(super) fn send(&mut self, words: &[&str]) {
-        self.write(&redis::pack_command(
-            &words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>(),
-        ));
+        self.write(&packed(words));
+    }
+
+    /// Sends a command; its answer, if the daemon lives for so long.
+    pub(super) fn call_or_end(&mut self, words: &[&str]) -> Option<Reply> {
+        self.stream.write_all(&packed(words)).ok()?;
+        self.reply_or_end()
     }
 
     /// Sends bytes as they are.
@@ -121,9 +137,17 @@ impl Wire {
     }
 }
 
+fn packed(words: &[&str]) -> Vec<u8> {
+    redis::pack_command(&words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>())
+}
+
 impl Reply {
     pub(super) fn is_nil(&self) -> bool {
         self.0 == Value::Nil
+    }
+
+    pub(super) fn is_error(&self) -> bool {
+        matches!(self.0, Value::ServerError(_))
     }
 
     pub(super) fn is_ok(&self) -> bool {
