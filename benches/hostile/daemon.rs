@@ -41,7 +41,8 @@ impl Daemon {
             command.args(["--nodes", &arguments.nodes, "--keyspace", &arguments.keyspace]);
             command
         };
-        let init = program("lock-hosts").args(["init", "--replication", "3"]).output();
+        let init = ["init", "--replication", "3", "--max-ttl", &arguments.max_ttl];
+        let init = program("lock-hosts").args(init).output();
         let init = init.context("build bakery-lock-tools first, in release mode")?;
         ensure!(init.status.success(), "{}", String::from_utf8_lossy(&init.stderr));
         let socket = std::env::temp_dir().join(format!("hostile-{}.sock", std::process::id()));

@@ -54,10 +54,12 @@ struct Arguments {
     /// Locks that are held at once.
     #[arg(long, default_value_t = 100_000)]
     names: usize,
-    /// The TTL of their rows, which are renewed three times meanwhile. A long one needs a keyspace
-    /// that allows it (`lock-hosts init --max-ttl 600s`).
+    /// The TTL of their rows, which are renewed three times meanwhile.
     #[arg(long, default_value = "60s")]
     ttl: String,
+    /// The longest TTL in the keyspace; another one needs a keyspace of its own.
+    #[arg(long, default_value = "120s")]
+    max_ttl: String,
     /// Given by cargo.
     #[arg(long, hide = true)]
     bench: bool,
