@@ -215,8 +215,12 @@ pub use options::{Consistency, InvalidOption, ParseConsistencyError};
 pub use owner::Owner;
 #[cfg(feature = "peers")]
 pub use peers::{ParsePeersError, PeerOptions};
+#[cfg(feature = "redis")]
+pub use setup::masters::{self, MastersError};
 pub use setup::{hosts, schema};
 pub use statistics::{Losses, Statistics};
+#[cfg(feature = "redis")]
+pub use store::Masters;
 pub use store::{DatabaseError, MemoryStore, MissingPermission, Outcome};
 // What the public API has of other crates, so that users need not match their versions.
 #[doc(no_inline)]
