@@ -10,23 +10,10 @@ use support::masters::MasterServers;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn store_keeps_the_promises_of_the_trait() {
-    let servers = servers().await;
-    masters_conform(&servers.urls(), &support::unique("conformance")).await;
-}
-
-// Goal: the same while one of three servers is down.
-#[tokio::test(flavor = "multi_thread")]
-async fn promises_hold_while_one_server_is_down() {
-    let mut servers = servers().await;
-    servers.kill(1);
-    masters_conform(&servers.urls(), &support::unique("down")).await;
-}
-
-async fn servers() -> MasterServers {
     let servers = MasterServers::start(3);
     let masters = Masters::connect(servers.urls()).await.expect("these are addresses");
     // The longest TTL that the tests of stores use.
     let options = InitOptions::new().max_ttl(Duration::from_secs(600)).fresh(true);
     masters::init(&masters, &options).await.expect("the masters answer");
-    servers
+    masters_conform(&servers.urls(), &support::unique("conformance")).await;
 }

@@ -126,6 +126,27 @@ async fn stranger_replaces_a_server_only_for_all() {
     other.lock("name").await.expect("it is free").unlock().await.expect("it was held");
 }
 
+// Goal: the rights that docs/masters.md names are enough.
+#[tokio::test]
+async fn user_with_the_documented_rights_takes_locks() {
+    let servers = MasterServers::start(3);
+    for index in 0..3 {
+        let user =
+            "ACL SETUSER locks on >p@ss ~bl:* +@read +@write +@scripting +info +time +client";
+        assert_eq!(servers.command(index, user), "+OK");
+        assert_eq!(servers.command(index, "ACL SETUSER default off"), "+OK");
+    }
+    let urls: Vec<_> =
+        (0..3).map(|index| format!("redis://locks:p%40ss@{}", servers.address(index))).collect();
+    let masters = connect(&urls).await;
+    assert!(!format!("{masters:?}").contains("p@ss"), "{masters:?}");
+    masters::init(&masters, &options().fresh(true)).await.expect("it has the rights");
+    let client = built(scene::builder(&masters)).await;
+    client.lock("name").await.expect("it is free").unlock().await.expect("it was held");
+    let told = refusal(&connect(&servers.urls()).await).await;
+    assert!(told.contains("it is not connected"), "{told}");
+}
+
 // Goal: what a server of another set acknowledges does not count.
 #[tokio::test]
 async fn servers_of_another_set_take_no_part() {

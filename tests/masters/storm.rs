@@ -249,7 +249,7 @@ async fn take_locks(client: LockClient, mut chance: StdRng, is_over: Arc<AtomicB
     while !is_over.load(Ordering::Relaxed) {
         let name = chance.random_range(0..NAMES);
         // Some hold for longer than a server takes to lose its data.
-        let hold = match chance.random_range(0..20) {
+        let hold = match chance.random_range(0..100) {
             0 => Duration::from_millis(chance.random_range(500..6_000)),
             _ => Duration::from_millis(chance.random_range(0..10)),
         };

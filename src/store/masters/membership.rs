@@ -217,10 +217,10 @@ impl Plan {
     }
 }
 
-const REPLACED: &str = "another server has taken its place: name the servers that all clients use; to use this one, \
-     delete its record (the key bl:TABLE:master)";
-const NO_PLACE: &str = "it has no record of the lock table, and which one it was is known only when \
-                        all others answer";
+const REPLACED: &str = "another server has taken its place: name the servers that all clients \
+                        use; to use this one, delete its record (the key bl:TABLE:master)";
+const NO_PLACE: &str = "it has no record of the lock table, and which one it was is known only \
+                        when all others answer";
 
 fn member_index(place: &Place) -> Option<usize> {
     match place {

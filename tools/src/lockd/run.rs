@@ -58,14 +58,14 @@ pub(super) async fn serve(
     raise_limit_of_descriptors();
     let users = users(&options)?;
     let tls = tls(&options)?;
-    let session = Arc::new(signals.or(connection.connect()).await?);
-    let builder = options.host.builder(&session, connection, options.ttl);
+    let database = signals.or(connection.connect()).await?;
+    let builder = options.host.builder(&database, connection, options.ttl);
     let builder = match &options.peers.0 {
         Some(peers) => builder.peers(peers.clone()),
         None => builder,
     };
     let build = Box::pin(async { builder.build().await.map_err(not_built) });
-    let client = signals.or(explained(&session, connection, build)).await?;
+    let client = signals.or(explained(&database, connection, build)).await?;
     let daemon = Arc::new(daemon(client, connection, &options, users).await?);
 
     let (connections, closing) = (TaskTracker::new(), CancellationToken::new());
