@@ -100,14 +100,15 @@ impl Storm {
             self.order(program, Order::Continue);
             self.order(program, Order::End);
         }
-        Outcome::of(self.programs.join_all().await.into_iter().flatten().collect())
+        let grants: Vec<_> = self.programs.join_all().await.into_iter().flatten().collect();
+        Outcome::of(&grants)
     }
 }
 
 impl Outcome {
-    fn of(grants: Vec<Grant>) -> Self {
+    fn of(grants: &[Grant]) -> Self {
         let mut of_names = BTreeMap::<usize, Vec<Grant>>::new();
-        for grant in &grants {
+        for grant in grants {
             of_names.entry(grant.name).or_default().push(*grant);
         }
         let mut overlaps = Vec::new();
