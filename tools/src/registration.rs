@@ -30,6 +30,9 @@ pub(crate) async fn registration(
             (Severity::Ok, format!("registered with number {}", known.number()), None)
         }
         Ok(Some(_)) => error("it was removed".to_owned(), add),
+        Ok(None) if connection.is_on_masters() => {
+            (Severity::Ok, "registers itself with its first lock".to_owned(), None)
+        }
         Ok(None) => error("not registered".to_owned(), add),
         Err(RegistryError::Schema(cause)) if !matches!(cause, SchemaError::Database(_)) => {
             error(format!("{unread}: {cause}"), "first make the tables as required".into())

@@ -57,7 +57,11 @@ impl Facts {
             mode: of("redis_mode"),
             replicas: of("connected_slaves").parse().unwrap_or(0),
             eviction: of("maxmemory_policy"),
-            is_durable: of("aof_enabled") == "1",
+            // While an AOF is being written anew, or for the first time, it may lack what was there.
+            is_durable: of("aof_enabled") == "1"
+                && of("aof_rewrite_in_progress") == "0"
+                && of("aof_rewrite_scheduled") == "0"
+                && of("aof_last_write_status") == "ok",
         }
     }
 
@@ -103,7 +107,8 @@ mod tests {
 
     const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n\
                         run_id:ab12\r\n# Memory\r\nmaxmemory_policy:noeviction\r\n# Persistence\r\n\
-                        aof_enabled:1\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n";
+                        aof_enabled:1\r\naof_rewrite_in_progress:0\r\n\
+                        aof_rewrite_scheduled:0\r\naof_last_write_status:ok\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n";
 
     #[test]
     fn usual_server_is_accepted() {
@@ -111,7 +116,14 @@ mod tests {
         assert_eq!((facts.run_id.as_str(), facts.is_durable), ("ab12", true));
         assert_eq!(facts.refusal(false), None);
         assert!(facts.keeps_data());
-        assert!(!Facts::of(&INFO.replace("aof_enabled:1", "aof_enabled:0")).keeps_data());
+        for (from, to) in [
+            ("aof_enabled:1", "aof_enabled:0"),
+            ("in_progress:0", "in_progress:1"),
+            ("scheduled:0", "scheduled:1"),
+            ("status:ok", "status:err"),
+        ] {
+            assert!(!Facts::of(&INFO.replace(from, to)).keeps_data(), "{to}");
+        }
     }
 
     #[test]

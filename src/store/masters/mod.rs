@@ -57,6 +57,9 @@ const COUNTS: [usize; 5] = [1, 3, 5, 7, 9];
 /// How long the first connections are waited for, if some are slow.
 const FIRST_CONNECTIONS: Duration = Duration::from_secs(3);
 
+/// The shortest pause between two looks at masters.
+const LOOK_PAUSE_MIN: Duration = Duration::from_millis(20);
+
 /// The pause between two looks at masters while one takes no part, and its random part.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 const LOOK_JITTER: Duration = Duration::from_millis(300);
@@ -328,7 +331,12 @@ impl MastersStore {
         let first = name.bytes().fold(0_usize, |sum, byte| sum.wrapping_add(byte.into()));
         let order = (0..members.states.len()).map(|at| (first + at) % members.states.len());
         let mut states = order.map(|at| &members.states[at]);
-        let here = states.find(|state| matches!(state, MemberState::Member { .. }));
+        let here = states.find(|state| match state {
+            MemberState::Member { connection, usable_from, .. } => {
+                connection.now_millis() >= *usable_from
+            }
+            MemberState::Out(_) => false,
+        });
         let state = here.unwrap_or(&members.states[0]);
         let keys = [self.keys.record.clone(), key];
         let arguments = Arguments::Read(Vec::new());
@@ -378,6 +386,8 @@ impl Attendant {
             let Some(store) = self.store.upgrade() else { return };
             let pause = store.attend(&mut known, &mut seen_lost).await;
             drop(store);
+            // Each request that fails asks for a look.
+            sleep(LOOK_PAUSE_MIN).await;
             let jitter = LOOK_JITTER.mul_f64(rand::random());
             let (changed, wait) = (any_change(&mut changes), pause + jitter);
             tokio::select! {

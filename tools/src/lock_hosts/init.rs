@@ -83,6 +83,13 @@ pub(super) async fn init(
     if let Some(replication) = &options.replication {
         create = create.replication(replication.clone());
     }
+    let of_clusters = options.replication.is_some() || options.another_lock_table;
+    if connection.is_on_masters() && of_clusters {
+        return Err(Failure::Usage("--replication and --another-lock-table are for nodes".into()));
+    }
+    if options.fresh && !connection.is_on_masters() {
+        return Err(Failure::Usage("--fresh is for masters".into()));
+    }
     let database = connection.connect().await?;
     let session = match &database {
         Database::Cassandra(session) => session,
