@@ -133,9 +133,7 @@ impl Backend {
             Backend::Cassandra { session, .. } => session,
             Backend::Embedded(_) => return Vec::new(),
             #[cfg(feature = "redis")]
-            Backend::Masters(masters) => {
-                return masters.addresses().filter_map(|address| address.parse().ok()).collect();
-            }
+            Backend::Masters(masters) => return masters.socket_addresses().to_vec(),
         };
         let state = session.get_cluster_state();
         let mut nodes: Vec<_> = state.get_nodes_info().iter().collect();

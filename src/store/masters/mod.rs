@@ -27,10 +27,12 @@ mod setup;
 mod tables;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use redis::{Client, ConnectionAddr, IntoConnectionInfo};
+use tokio::net::lookup_host;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -53,6 +55,9 @@ use super::{DatabaseError, Identifier, Outcome};
 
 /// How many masters there may be.
 const COUNTS: [usize; 5] = [1, 3, 5, 7, 9];
+
+/// How long the name of a server may take to be found.
+const RESOLVING_MAX: Duration = Duration::from_secs(1);
 
 /// How long the first connections are waited for, if some are slow.
 const FIRST_CONNECTIONS: Duration = Duration::from_secs(3);
@@ -97,6 +102,8 @@ pub struct Masters {
 struct Shared {
     links: Arc<[Link]>,
     allow_replicas: bool,
+    /// The addresses of servers whose names were found.
+    resolved: Vec<SocketAddr>,
     /// Keeps the connections open; they end with this.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -131,7 +138,12 @@ impl Masters {
         };
         // Those that are slow may answer later.
         let _ = timeout(FIRST_CONNECTIONS, first).await;
-        let shared = Shared { links, allow_replicas, tasks: Mutex::new(tasks) };
+        let mut resolved = Vec::new();
+        for link in &*links {
+            let found = timeout(RESOLVING_MAX, lookup_host(&link.address)).await;
+            resolved.extend(found.ok().and_then(Result::ok).and_then(|mut found| found.next()));
+        }
+        let shared = Shared { links, allow_replicas, resolved, tasks: Mutex::new(tasks) };
         Ok(Masters { shared: Arc::new(shared) })
     }
 
@@ -147,6 +159,11 @@ impl Masters {
     /// Where the servers are, without passwords.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         self.shared.links.iter().map(|link| link.address.as_str())
+    }
+
+    /// The same as socket addresses, as far as the names of the servers were found.
+    pub(crate) fn socket_addresses(&self) -> &[SocketAddr] {
+        &self.shared.resolved
     }
 
     /// Opens a lock table, and has its servers looked at for as long as the store is used.

@@ -18,7 +18,7 @@ impl Scene {
     }
 
     fn run(&self, tool: fn(&[&str]) -> std::process::Command, arguments: &[&str]) -> Answer {
-        let options = ["--masters", &self.masters, "--timeout", "5s"];
+        let options = ["--masters", &self.masters];
         let arguments = [&options[..], arguments].concat();
         tool(&arguments).output().expect("the tool starts").into()
     }
@@ -37,14 +37,14 @@ async fn locks_from_a_shell_need_a_table_and_nothing_else() {
     let early = scene.run(lockctl, &["run", "job", "--", "echo", "done"]);
     assert!(early.stderr.contains("run `lock-hosts init`"), "{early:?}");
 
-    let made = scene.done(lock_hosts, &["init", "--max-ttl", "30s", "--fresh"]);
+    let made = scene.done(lock_hosts, &["init", "--max-ttl", "60s", "--fresh"]);
     assert_eq!(made, "made lock table lock_table on 3 masters\nthey take part at once\n");
-    let again = scene.done(lock_hosts, &["init", "--max-ttl", "30s"]);
+    let again = scene.done(lock_hosts, &["init", "--max-ttl", "60s"]);
     assert_eq!(again, "all masters have lock table lock_table\n");
     let checked = scene.done(lock_hosts, &["doctor"]);
     assert!(checked.contains("3 of 3 masters take part"), "{checked}");
 
-    let ran = scene.done(lockctl, &["run", "--ttl", "30s", "job", "--", "echo", "done"]);
+    let ran = scene.done(lockctl, &["run", "job", "--", "echo", "done"]);
     assert_eq!(ran, "done\n");
     let hosts = scene.done(lock_hosts, &["list"]);
     assert_eq!(hosts.lines().count(), 2, "{hosts}");
@@ -56,14 +56,14 @@ async fn locks_from_a_shell_need_a_table_and_nothing_else() {
 #[tokio::test]
 async fn servers_that_fail_are_named() {
     let mut scene = Scene::new();
-    let waits = scene.done(lock_hosts, &["init", "--max-ttl", "30s"]);
-    assert!(waits.contains("they take part in 46s"), "{waits}");
+    let waits = scene.done(lock_hosts, &["init", "--max-ttl", "60s"]);
+    assert!(waits.contains("they take part in 76s"), "{waits}");
     let checked = scene.run(lock_hosts, &["doctor"]);
     assert_eq!(checked.code, Some(1), "{checked:?}");
     assert!(checked.stdout.contains("it lost its data, and takes part in"), "{checked:?}");
 
     scene.servers.flush(0);
-    let restored = scene.done(lock_hosts, &["init", "--max-ttl", "30s"]);
+    let restored = scene.done(lock_hosts, &["init", "--max-ttl", "60s"]);
     let expected = format!("master {} has a place again\n", scene.servers.address(0));
     assert!(restored.starts_with(&expected), "{restored}");
 
