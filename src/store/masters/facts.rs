@@ -57,7 +57,7 @@ impl Facts {
             mode: of("redis_mode"),
             replicas: of("connected_slaves").parse().unwrap_or(0),
             eviction: of("maxmemory_policy"),
-            // While an AOF is being written anew, or for the first time, it may lack what was there.
+            // While an AOF is being written, again or for the first time, it may lack old data.
             is_durable: of("aof_enabled") == "1"
                 && of("aof_rewrite_in_progress") == "0"
                 && of("aof_rewrite_scheduled") == "0"
@@ -108,7 +108,8 @@ mod tests {
     const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n\
                         run_id:ab12\r\n# Memory\r\nmaxmemory_policy:noeviction\r\n# Persistence\r\n\
                         aof_enabled:1\r\naof_rewrite_in_progress:0\r\n\
-                        aof_rewrite_scheduled:0\r\naof_last_write_status:ok\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n";
+                        aof_rewrite_scheduled:0\r\naof_last_write_status:ok\r\n\
+                        # Replication\r\nrole:master\r\nconnected_slaves:0\r\n";
 
     #[test]
     fn usual_server_is_accepted() {
