@@ -49,6 +49,7 @@
 //! | data that rejects late writes | [`LockHandle::fencing_token`], [`FencingToken`] |
 //! | processes that pass a lock on by message | [`LockClientBuilder::peers`] |
 //! | programs without async code | [`blocking`] |
+//! | Redis or Valkey servers instead of a cluster | [`Masters`], [`masters`] |
 //! | tests of your program | [`MemoryStore`], [`testing`] |
 //! | who holds what | [`LockClient::held`], [`LockClient::contenders`], [`admin`] |
 //! | create tables, register hosts | the tool `lock-hosts`, [`schema`], [`hosts`] |

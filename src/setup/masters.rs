@@ -154,8 +154,8 @@ pub struct Initialized {
 ///
 /// [`MastersError::Setting`] and [`MastersError::Name`]; [`MastersError::Unfit`] if a server does
 /// not answer or can't be used, [`MastersError::Differs`] if the table has other settings, and
-/// [`MastersError::OtherCount`]. [`MastersError::Interrupted`] and [`MastersError::Database`] may
-/// leave some servers with a record and others without; repeating the call completes it.
+/// [`MastersError::OtherCount`]. [`MastersError::Interrupted`] may leave some servers with a record
+/// and others without; repeating the call completes it.
 ///
 /// # Cancel safety
 ///
@@ -209,13 +209,12 @@ fn findings(statuses: &[(String, MasterStatus)], settings: MastersSettings) -> V
         let subject = format!("master {address}");
         match status {
             MasterStatus::TakesPart { number, keeps_data: true } => {
-                let found = format!("is number {number} and keeps its data in a restart");
-                Finding::ok(subject, found)
+                Finding::ok(subject, format!("is number {number}, and keeps its data in a restart"))
             }
             MasterStatus::TakesPart { number, keeps_data: false } => {
                 let over = settings.over_after();
-                let found = format!("is number {number} and takes no part for {over:?} after one");
-                Finding::ok(subject, found + " restart")
+                let found = format!("is number {number}; after a restart, out for {over:?}");
+                Finding::ok(subject, found)
             }
             MasterStatus::Waits(left) => {
                 let found = format!("it lost its data, and takes part in {left:?}");
