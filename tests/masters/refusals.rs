@@ -83,6 +83,31 @@ async fn unfit_servers_take_no_part() {
     }
 }
 
+// Goal: a member that was made to follow another one does not count twice with it, also on
+// connections from before, and comes back as one that has lost its data.
+#[tokio::test]
+async fn member_that_follows_another_takes_no_part() {
+    let scene = Scene::new().await;
+    let client = scene.client().await;
+    let guard = client.lock("name").await.expect("it is free");
+    let address = scene.servers.address(1);
+    let follow = format!("REPLICAOF {} {}", address.ip(), address.port());
+    assert_eq!(scene.servers.command(0, &follow), "+OK");
+    scene::wait_for_finding(&scene.masters, "its role is \"slave\"").await;
+    let has_copy = "EVAL \"return redis.call('HGET','bl:lock_table:master','index')=='1'\" 0";
+    let copied = async {
+        while scene.servers.command(0, has_copy) != ":1" {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    support::pace::within_limit("the copy", copied).await;
+    assert_eq!(scene.servers.command(0, "REPLICAOF NO ONE"), "+OK");
+    scene::wait_for_finding(&scene.masters, "another server has taken its place").await;
+    assert_eq!(scene.servers.command(0, "DEL bl:lock_table:master"), ":1");
+    scene::wait_for_finding(&scene.masters, "it lost its data, and takes part in").await;
+    guard.unlock().await.expect("it was held");
+}
+
 // Goal: a server with replicas is refused unless that is allowed.
 #[tokio::test]
 async fn server_with_replicas_is_refused() {

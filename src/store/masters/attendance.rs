@@ -22,8 +22,6 @@ use crate::store::at_the_same_time;
 pub(super) struct Members {
     pub(super) cluster: Uuid,
     pub(super) settings: MastersSettings,
-    /// The view that requests carry.
-    pub(super) view: String,
     /// Each server, in the order of the addresses.
     pub(super) states: Vec<MemberState>,
 }
@@ -31,8 +29,8 @@ pub(super) struct Members {
 /// What a client knows of a server.
 #[derive(Clone, Debug)]
 pub(super) enum MemberState {
-    /// It takes part, from a time on.
-    Member { connection: Arc<Connection>, index: usize, usable_from: i64 },
+    /// It takes part, from a time on. Requests carry the view and its epoch, its gate.
+    Member { connection: Arc<Connection>, index: usize, usable_from: i64, gate: String },
     /// It takes no part now; and why.
     Out(String),
 }
@@ -152,7 +150,8 @@ impl Attendance<'_> {
         let state = |(place, sight): (&Place, &Sight)| match (place, sight) {
             (&Place::Member { index, usable_from, .. }, Sight::Here { connection, .. }) => {
                 let connection = Arc::clone(connection);
-                MemberState::Member { connection, index, usable_from }
+                let gate = format!("{} {}", plan.view, plan.members[index]);
+                MemberState::Member { connection, index, usable_from, gate }
             }
             (Place::Out(why), _) => MemberState::Out(why.clone()),
             (Place::Lost { .. } | Place::Member { .. }, _) => MemberState::Out(why_lost.to_owned()),
@@ -160,7 +159,6 @@ impl Attendance<'_> {
         Members {
             cluster: plan.cluster,
             settings: plan.settings,
-            view: plan.view.to_string(),
             states: plan.places.iter().zip(sights).map(state).collect(),
         }
     }

@@ -284,11 +284,15 @@ impl Link {
                 exist.arg("EXISTS").arg(&known[..]);
                 let there = connection.ask(&exist).await?;
                 connection.time().await?;
-                Ok(reply::are_all_there(&there))
+                let mut info = redis::cmd("INFO");
+                info.arg("replication");
+                let is_master = Facts::is_master(&connection.ask(&info).await?);
+                Ok((reply::are_all_there(&there), is_master))
             };
             match loaded.await {
-                Ok(true) => {}
-                Ok(false) => return "it has forgotten the scripts".to_owned(),
+                Ok((true, true)) => {}
+                Ok((false, _)) => return "it has forgotten the scripts".to_owned(),
+                Ok((_, false)) => return "its role has changed".to_owned(),
                 Err(CallError { why, .. }) => return why,
             }
         }

@@ -274,26 +274,25 @@ impl MastersStore {
         arguments: &Arguments,
     ) -> Result<Vec<Reply>, NoQuorum> {
         let members = self.members();
-        let calls = members.states.iter().zip(&*self.masters.shared.links).map(|(state, link)| {
-            let (members, address) = (&members, link.address.as_str());
-            (address, self.ask(members, state, script, keys, arguments))
-        });
+        let calls =
+            members.states.iter().zip(&*self.masters.shared.links).map(|(state, link)| {
+                (link.address.as_str(), self.ask(state, script, keys, arguments))
+            });
         quorum(calls).await
     }
 
     async fn ask(
         &self,
-        members: &Members,
         state: &MemberState,
         script: Script,
         keys: &[String],
         arguments: &Arguments,
     ) -> Result<Reply, CallError> {
-        let connection = match state {
-            MemberState::Member { connection, .. } => connection,
+        let (connection, gate) = match state {
+            MemberState::Member { connection, gate, .. } => (connection, gate),
             MemberState::Out(why) => return Err(CallError::refused(why.as_str())),
         };
-        let mut all = vec![members.view.clone().into_bytes()];
+        let mut all = vec![gate.clone().into_bytes()];
         match arguments {
             Arguments::Read(rest) => all.extend(rest.iter().cloned()),
             Arguments::Change { keep, rest } => {
@@ -357,7 +356,7 @@ impl MastersStore {
         let state = here.unwrap_or(&members.states[0]);
         let keys = [self.keys.record.clone(), key];
         let arguments = Arguments::Read(Vec::new());
-        let asked = self.ask(&members, state, Script::Read, &keys, &arguments);
+        let asked = self.ask(state, Script::Read, &keys, &arguments);
         let asked = timeout(TRY_TIMEOUT, asked).await;
         let asked = asked.unwrap_or_else(|_| Err(CallError::refused("it is silent")));
         let mut reply =

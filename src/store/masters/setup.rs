@@ -196,7 +196,7 @@ impl MastersStore {
         for (address, state) in self.masters.addresses().zip(&members.states) {
             let status = match state {
                 MemberState::Out(why) => MasterStatus::Out(why.clone()),
-                MemberState::Member { connection, index, usable_from } => {
+                MemberState::Member { connection, index, usable_from, .. } => {
                     let is_here = clock(connection).await.is_ok();
                     let left = usable_from.saturating_sub(connection.now_millis()).max(0);
                     if !is_here {

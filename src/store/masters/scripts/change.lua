@@ -1,4 +1,4 @@
--- ARGV: view, the last ms at which to begin, for how many ms dead cells are kept.
+-- ARGV: view and epoch, the last ms at which to begin, for how many ms dead cells are kept.
 -- What a server receives late, such as after it was stopped, is not applied.
 if now > tonumber(ARGV[2]) then
   return {'late', micros}

@@ -1,4 +1,4 @@
--- ARGV: view, fields. Without fields, all of each key.
+-- ARGV: view and epoch, fields. Without fields, all of each key.
 local reply = {'ok', micros}
 if #ARGV == 1 then
   for i = 2, #KEYS do
