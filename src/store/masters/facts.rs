@@ -65,11 +65,6 @@ impl Facts {
         }
     }
 
-    /// Whether an answer to `INFO` says that the server is a master.
-    pub(super) fn is_master(info: &redis::Value) -> bool {
-        reply::text(info).is_some_and(|info| Facts::of(&info).role == "master")
-    }
-
     /// Why locks can't rely on the server, if they can't, and what to do.
     pub(super) fn refusal(&self, allow_replicas: bool) -> Option<String> {
         let Facts { version, role, mode, replicas, eviction, .. } = self;

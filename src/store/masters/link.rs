@@ -29,6 +29,9 @@ const OPENING_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause between two looks at a connection.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
+/// In how many looks a server is asked once for all that it says about itself.
+const LOOKS_PER_QUESTION: u32 = 5;
+
 /// After this silence a connection is given up, so that nothing piles up for a server that stands
 /// still.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
@@ -271,32 +274,42 @@ impl Link {
         Ok(connection)
     }
 
-    /// Looks at a connection until it fails; returns why.
+    /// Looks at a connection until it fails, or the server says something else about itself than
+    /// when it was opened; returns why.
     async fn watch(&self, connection: &Connection) -> String {
+        let mut looks = 0_u32;
         loop {
+            looks = looks.wrapping_add(1);
             tokio::select! {
                 () = sleep(LOOK_PAUSE) => {}
                 () = self.doubted.notified() => {}
             }
-            let loaded = async {
-                let known = Script::ALL.map(|script| connection.hashes[script as usize].clone());
-                let mut exist = redis::cmd("SCRIPT");
-                exist.arg("EXISTS").arg(&known[..]);
-                let there = connection.ask(&exist).await?;
-                connection.time().await?;
-                let mut info = redis::cmd("INFO");
-                info.arg("replication");
-                let is_master = Facts::is_master(&connection.ask(&info).await?);
-                Ok((reply::are_all_there(&there), is_master))
-            };
-            match loaded.await {
-                Ok((true, true)) => {}
-                Ok((false, _)) => return "it has forgotten the scripts".to_owned(),
-                Ok((_, false)) => return "its role has changed".to_owned(),
+            match look_at(connection, looks % LOOKS_PER_QUESTION == 0).await {
+                Ok(None) => {}
+                Ok(Some(changed)) => return changed.to_owned(),
                 Err(CallError { why, .. }) => return why,
             }
         }
     }
+}
+
+/// What has changed on a server, if something has.
+async fn look_at(
+    connection: &Connection,
+    asks_for_facts: bool,
+) -> Result<Option<&'static str>, CallError> {
+    let known = Script::ALL.map(|script| connection.hashes[script as usize].clone());
+    let mut exist = redis::cmd("SCRIPT");
+    exist.arg("EXISTS").arg(&known[..]);
+    let there = connection.ask(&exist).await?;
+    connection.time().await?;
+    if !reply::are_all_there(&there) {
+        return Ok(Some("it has forgotten the scripts"));
+    }
+    if asks_for_facts && Facts::read(connection).await? != connection.facts {
+        return Ok(Some("its settings or its role have changed"));
+    }
+    Ok(None)
 }
 
 fn millis(time: Duration) -> i64 {
