@@ -49,6 +49,7 @@
 //! | data that rejects late writes | [`LockHandle::fencing_token`], [`FencingToken`] |
 //! | processes that pass a lock on by message | [`LockClientBuilder::peers`] |
 //! | programs without async code | [`blocking`] |
+//! | Redis or Valkey servers instead of a cluster | [`Masters`], [`masters`] |
 //! | tests of your program | [`MemoryStore`], [`testing`] |
 //! | who holds what | [`LockClient::held`], [`LockClient::contenders`], [`admin`] |
 //! | create tables, register hosts | the tool `lock-hosts`, [`schema`], [`hosts`] |
@@ -215,8 +216,12 @@ pub use options::{Consistency, InvalidOption, ParseConsistencyError};
 pub use owner::Owner;
 #[cfg(feature = "peers")]
 pub use peers::{ParsePeersError, PeerOptions};
+#[cfg(feature = "redis")]
+pub use setup::masters::{self, MastersError};
 pub use setup::{hosts, schema};
 pub use statistics::{Losses, Statistics};
+#[cfg(feature = "redis")]
+pub use store::Masters;
 pub use store::{DatabaseError, MemoryStore, MissingPermission, Outcome};
 // What the public API has of other crates, so that users need not match their versions.
 #[doc(no_inline)]

@@ -14,13 +14,20 @@ use crate::entropy::{Entropy, SystemEntropy};
 use crate::options::{Consistency, MAX_CLOCK_SKEW};
 use crate::setup::hosts::{Host, HostRegistry};
 use crate::setup::schema;
+#[cfg(feature = "redis")]
+use crate::store::Masters;
 use crate::store::{CassandraStore, Embedded, Extras, Store};
 
 /// Where the rows live.
 #[derive(Clone, Debug)]
 pub(super) enum Backend {
-    Cassandra { session: Arc<Session>, keyspace: String },
+    Cassandra {
+        session: Arc<Session>,
+        keyspace: String,
+    },
     Embedded(Embedded),
+    #[cfg(feature = "redis")]
+    Masters(Masters),
 }
 
 /// What a client takes from its backend.
@@ -72,6 +79,19 @@ impl Backend {
                 max_clock_skew: MAX_CLOCK_SKEW,
                 lock_table: *lock_table,
             }),
+            #[cfg(feature = "redis")]
+            Backend::Masters(masters) => {
+                let store = crate::setup::masters::open(masters, lock_table).await?;
+                let settings = store.settings();
+                Ok(Opened {
+                    lock_table: store.id(),
+                    store: store.into(),
+                    clock: Arc::new(SystemClock::new()),
+                    entropy: Arc::new(SystemEntropy),
+                    max_ttl: settings.max_ttl,
+                    max_clock_skew: settings.max_clock_skew,
+                })
+            }
         }
     }
 
@@ -79,12 +99,17 @@ impl Backend {
     pub(super) async fn register(
         &self,
         host_name: &str,
+        lock_table: &str,
     ) -> Result<Option<RegisteredHost>, BuildError> {
+        #[cfg(not(feature = "redis"))]
+        let _ = lock_table;
         let registry = match self {
             Backend::Cassandra { session, keyspace } => {
                 HostRegistry::new(Arc::clone(session), keyspace).await?
             }
             Backend::Embedded(embedded) => HostRegistry::embedded(embedded.clone()),
+            #[cfg(feature = "redis")]
+            Backend::Masters(masters) => HostRegistry::on_masters(masters, lock_table).await?,
         };
         let host = registry.register(host_name).await;
         registry.close().await;
@@ -104,7 +129,12 @@ impl Backend {
     /// Where the driver reaches the nodes, those with a connection first. A store in memory has
     /// none.
     pub(super) fn node_addresses(&self) -> Vec<SocketAddr> {
-        let Backend::Cassandra { session, .. } = self else { return Vec::new() };
+        let session = match self {
+            Backend::Cassandra { session, .. } => session,
+            Backend::Embedded(_) => return Vec::new(),
+            #[cfg(feature = "redis")]
+            Backend::Masters(masters) => return masters.socket_addresses().to_vec(),
+        };
         let state = session.get_cluster_state();
         let mut nodes: Vec<_> = state.get_nodes_info().iter().collect();
         nodes.sort_by_key(|node| !node.is_connected());
@@ -117,6 +147,8 @@ impl Backend {
         match self {
             Backend::Cassandra { keyspace, .. } => keyspace.clone(),
             Backend::Embedded(_) => "(in memory)".to_owned(),
+            #[cfg(feature = "redis")]
+            Backend::Masters(_) => super::error::ON_MASTERS.to_owned(),
         }
     }
 }

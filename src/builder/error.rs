@@ -6,6 +6,8 @@ use crate::error::{Class, predicates};
 use crate::options::{InvalidOption, shell_operand};
 use crate::peers::JoinError;
 use crate::setup::hosts::RegistryError;
+#[cfg(feature = "redis")]
+use crate::setup::masters::MastersError;
 use crate::setup::schema::SchemaError;
 use crate::store::DatabaseError;
 
@@ -22,8 +24,9 @@ pub enum BuildError {
     Schema(#[from] SchemaError),
     /// The host has no number.
     #[error(
-        "host {host:?} is not registered: run `lock-hosts --keyspace {keyspace} add {}`, or build \
-         the client with `register_host(true)`",
+        "host {host:?} is not registered: run `lock-hosts {} add {}`, or build the client with \
+         `register_host(true)`",
+        registry_option(keyspace),
         shell_operand(host)
     )]
     #[non_exhaustive]
@@ -36,8 +39,9 @@ pub enum BuildError {
     /// The host was removed from the registry. Only an operator adds it again:
     /// `register_host(true)` does not undo a removal.
     #[error(
-        "host {host:?} was removed from the registry: run `lock-hosts --keyspace {keyspace} add \
-         {}` to let it take locks again, or build the client with another host name",
+        "host {host:?} was removed from the registry: run `lock-hosts {} add {}` to let it take \
+         locks again, or build the client with another host name",
+        registry_option(keyspace),
         shell_operand(host)
     )]
     #[non_exhaustive]
@@ -101,9 +105,26 @@ pub enum BuildError {
     /// The registry of hosts could not be read, or the host could not be added.
     #[error("{0}")]
     Registry(#[from] RegistryError),
+    /// The masters can't be used.
+    #[cfg(feature = "redis")]
+    #[error("{0}")]
+    Masters(#[from] MastersError),
     /// The database did not answer.
     #[error("the client could not be prepared{}", .0.remedy(""))]
     Database(#[from] DatabaseError),
+}
+
+/// What stands for a keyspace on masters.
+#[cfg(feature = "redis")]
+pub(super) const ON_MASTERS: &str = "(masters)";
+
+/// The option of `lock-hosts` that leads to the registry.
+fn registry_option(keyspace: &str) -> String {
+    #[cfg(feature = "redis")]
+    if keyspace == ON_MASTERS {
+        return "--masters ADDRESS,...".to_owned();
+    }
+    format!("--keyspace {keyspace}")
 }
 
 #[cfg(feature = "peers")]
@@ -144,6 +165,8 @@ impl BuildError {
             BuildError::NoRandomness(_) => Class::Final,
             #[cfg(feature = "blocking")]
             BuildError::InsideRuntime => Class::Final,
+            #[cfg(feature = "redis")]
+            BuildError::Masters(error) => error.class(),
         }
     }
 }

@@ -26,6 +26,8 @@ use crate::peers::Entrance;
 use crate::peers::{Join, PeerOptions};
 use crate::setup::hosts::{self, RegistryError};
 use crate::setup::schema;
+#[cfg(feature = "redis")]
+use crate::store::Masters;
 use crate::store::{Embedded, HostTable, MemoryStore};
 
 impl LockClient {
@@ -64,6 +66,18 @@ impl LockClient {
     /// exclude one another. Their hosts are registered by themselves.
     pub fn builder_in_memory(store: &MemoryStore) -> LockClientBuilder {
         LockClientBuilder::embedded(store.embedded())
+    }
+
+    /// Builds a client on independent Redis or Valkey servers, of which a majority decides. The
+    /// lock table was created by `lock-hosts init --masters` or [`masters::init`].
+    ///
+    /// Its host is registered by itself, because a host's number has no part in who holds a lock
+    /// there: [`register_host`](LockClientBuilder::register_host) can change that.
+    ///
+    /// [`masters::init`]: crate::masters::init
+    #[cfg(feature = "redis")]
+    pub fn builder_on_masters(masters: &Masters) -> LockClientBuilder {
+        LockClientBuilder::new(Backend::Masters(masters.clone())).register_host(true)
     }
 }
 
@@ -359,7 +373,9 @@ impl LockClientBuilder {
         let host = match found {
             Lookup::Registered(host) => Some(host),
             Lookup::Removed => None,
-            Lookup::Missing if self.register_host => self.backend.register(host_name).await?,
+            Lookup::Missing if self.register_host => {
+                self.backend.register(host_name, &self.lock_table).await?
+            }
             Lookup::Missing => return Err(self.backend.unknown_host(host_name.to_owned())),
         };
         host.ok_or_else(|| self.backend.removed_host(host_name.to_owned()))

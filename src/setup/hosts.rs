@@ -36,6 +36,8 @@ use crate::driver::host::{RegisteredHost, SEEN_EVERY};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::options::{Consistency, MAX_CLOCK_SKEW, REGISTRY_LOCK};
 use crate::setup::schema::{self, LockTableFacts};
+#[cfg(feature = "redis")]
+use crate::store::Masters;
 use crate::store::{
     CassandraStore, Embedded, Extras, HOSTS_PER_PAGE, HostRow, HostTable, MemoryStore, Store,
 };
@@ -116,6 +118,27 @@ impl HostRegistry {
     #[must_use]
     pub fn in_memory(store: &MemoryStore) -> Self {
         Self::embedded(store.embedded())
+    }
+
+    /// The registry of a lock table on masters. Each lock table has one of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Masters`]. Nothing was written.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    #[cfg(feature = "redis")]
+    pub async fn on_masters(masters: &Masters, lock_table: &str) -> Result<Self, RegistryError> {
+        let store = super::masters::open(masters, lock_table).await?;
+        let max_clock_skew = store.settings().max_clock_skew;
+        let (clock, entropy) = (Arc::new(SystemClock::new()), Arc::new(SystemEntropy));
+        Ok(Self::over(store.into(), clock, entropy, max_clock_skew))
     }
 
     /// The registry without a cluster.

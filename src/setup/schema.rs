@@ -39,6 +39,8 @@ use crate::store::{
 
 pub use self::error::SchemaError;
 pub use self::options::CreateOptions;
+#[cfg(feature = "redis")]
+pub(crate) use self::options::{check_max_clock_skew, check_max_ttl};
 pub use self::replication::Replication;
 pub use crate::finding::{Finding, Severity};
 pub use crate::store::InvalidIdentifier;

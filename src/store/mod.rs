@@ -1,4 +1,5 @@
-//! Storage of rows: a Cassandra or ScyllaDB cluster, or memory. One trait for each part of it.
+//! Storage of rows: a Cassandra or ScyllaDB cluster, independent masters, or memory. One trait for
+//! each part of it.
 //!
 //! Private on purpose: public types have no type parameter for the store, and another database
 //! would need a store that keeps the promises of [`LockRows`].
@@ -8,6 +9,8 @@ mod counted;
 mod error;
 mod hosts;
 mod identifier;
+#[cfg(feature = "redis")]
+mod masters;
 pub(crate) mod memory;
 mod node;
 mod part;
@@ -21,7 +24,7 @@ use std::sync::Arc;
 
 pub(crate) use cassandra::{
     CassandraStore, Catalog, Column, Coverage, Cql, Dialect, Extras, KeyspaceFacts, Nodes,
-    Recorded, Rights, SettingsRecord, TableFacts, at_the_same_time, forget_settings_cql,
+    Recorded, Rights, SettingsRecord, TableFacts, forget_settings_cql,
 };
 pub(crate) use counted::{Calls, Counted};
 pub(crate) use error::Denial;
@@ -29,9 +32,18 @@ pub use error::{DatabaseError, Outcome};
 pub(crate) use hosts::{HOSTS_PER_PAGE, HostRow, HostTable, or_nearby};
 pub(crate) use identifier::Identifier;
 pub use identifier::InvalidIdentifier;
+#[cfg(feature = "redis")]
+pub use masters::Masters;
+#[cfg(feature = "redis")]
+pub(crate) use masters::{
+    Initialised, MasterStatus, MastersSettings, MastersStore, MastersTrouble, Wanted,
+};
 pub(crate) use memory::Embedded;
 pub use memory::MemoryStore;
-pub(crate) use node::{ClockReading, Node, NodeProbe, NodeReport, Testimonies};
+pub(crate) use node::{
+    ClockReading, Node, NodeProbe, NodeReport, PROBE_TIMEOUT, Testimonies, at_the_same_time,
+    best_reading,
+};
 pub(crate) use part::Part;
 pub(crate) use peer::{PEER_TTL_MAX, PeerRow, PeerTable};
 pub use permission::MissingPermission;

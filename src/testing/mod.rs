@@ -79,6 +79,9 @@ pub use self::faulty_store::{Fault, FaultyStore};
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub use self::flood::flood;
+#[cfg(all(instrumented, feature = "redis"))]
+#[doc(hidden)]
+pub use self::instrumented::conformance::masters_conform;
 #[cfg(any(test, instrumented))]
 #[doc(hidden)]
 pub use self::instrumented::simulated::{

@@ -1,6 +1,7 @@
 //! How to reach a cluster: the options that all tools share, and the session from them.
 
 mod arguments;
+mod database;
 mod error;
 mod node;
 mod race;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bakery_lock::hosts::this_host;
-use bakery_lock::{Consistency, LockSettings};
+use bakery_lock::{Consistency, LockSettings, Masters};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -24,6 +25,7 @@ use scylla::client::session_builder::SessionBuilder;
 use scylla::statement;
 
 pub use self::arguments::ConnectArguments;
+pub use self::database::Database;
 use self::error::{Cause, ConnectError, Refusal};
 use self::node::Node;
 use self::race::first_success;
@@ -59,6 +61,8 @@ const KEEPALIVE_TIMEOUTS: u32 = 13;
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     nodes: Vec<Node>,
+    /// Redis servers, which are used instead of nodes if there are some.
+    masters: Vec<Node>,
     /// Keyspace of the lock table and of the registry of hosts.
     pub keyspace: String,
     /// Lock table.
@@ -77,8 +81,8 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Connects to the first node that accepts the session. If one is slow, the next is tried in
-    /// parallel.
+    /// Connects to the first node that accepts the session, or to all masters. If a node is slow,
+    /// the next is tried in parallel.
     ///
     /// # Errors
     ///
@@ -89,12 +93,46 @@ impl ConnectOptions {
     /// # Cancel safety
     ///
     /// Dropping the future closes the connections.
-    pub async fn connect(&self) -> Result<Session, Failure> {
-        self.connected().await.map(|(session, _)| session)
+    pub async fn connect(&self) -> Result<Database, Failure> {
+        if self.is_on_masters() {
+            return Ok(Database::Masters(self.masters().await?));
+        }
+        self.connected().await.map(|(session, _)| Database::Cassandra(Arc::new(session)))
+    }
+
+    async fn masters(&self) -> Result<Masters, Failure> {
+        let needless = [&self.tls_ca, &self.tls_cert, &self.tls_key].iter().any(|it| it.is_some());
+        if needless {
+            return Err(OptionsError::TlsToMasters.into());
+        }
+        let password = self.password()?;
+        let (user, password) = (self.user.as_deref(), password.as_deref());
+        Ok(Masters::connect(self.masters.iter().map(|it| it.url(user, password))).await?)
+    }
+
+    /// Whether it connects to masters.
+    pub(crate) fn is_on_masters(&self) -> bool {
+        !self.masters.is_empty()
+    }
+
+    /// The options that lead `lock-hosts` to the same registry.
+    pub(crate) fn registry_options(&self) -> String {
+        if self.is_on_masters() {
+            return format!("--masters {}", listed(&self.masters));
+        }
+        format!("--keyspace {}", self.keyspace)
     }
 
     /// The same, with a note for people about what is connected to, if it is wanted.
-    pub(crate) async fn connect_with_note(&self, verbose: bool) -> Result<Session, Failure> {
+    pub(crate) async fn connect_with_note(&self, verbose: bool) -> Result<Database, Failure> {
+        if self.is_on_masters() {
+            let masters = self.masters().await?;
+            if verbose {
+                let (lock_table, addresses) = (&self.lock_table, listed(&self.masters));
+                output::note(&format!("lockctl: uses lock table {lock_table} on {addresses}"));
+            }
+            return Ok(Database::Masters(masters));
+        }
         let (session, node) = self.connected().await?;
         if verbose {
             let ConnectOptions { keyspace, lock_table, .. } = self;
@@ -102,7 +140,7 @@ impl ConnectOptions {
                 "lockctl: connected to {node}, uses lock table {keyspace}.{lock_table}"
             ));
         }
-        Ok(session)
+        Ok(Database::Cassandra(Arc::new(session)))
     }
 
     async fn connected(&self) -> Result<(Session, Node), Failure> {
@@ -135,9 +173,13 @@ impl ConnectOptions {
             // There is no other level.
             Consistency::Quorum | _ => "quorum".to_owned(),
         };
-        let nodes: Vec<_> = self.nodes.iter().map(Node::to_string).collect();
+        let (option, nodes) = if self.is_on_masters() {
+            ("masters", listed(&self.masters))
+        } else {
+            ("nodes", listed(&self.nodes))
+        };
         let mut arguments: Vec<OsString> = vec![
-            format!("--nodes={}", nodes.join(",")).into(),
+            format!("--{option}={nodes}").into(),
             format!("--keyspace={}", self.keyspace).into(),
             format!("--lock-table={}", self.lock_table).into(),
             format!("--consistency={consistency}").into(),
@@ -182,12 +224,15 @@ impl ConnectOptions {
         })
     }
 
+    fn password(&self) -> Result<Option<String>, Failure> {
+        match &self.password_file {
+            Some(file) => first_line(file).map(Some),
+            None => variable(PASSWORD_VARIABLE),
+        }
+    }
+
     fn credentials(&self) -> Result<Option<(&str, String)>, Failure> {
-        let password = match &self.password_file {
-            Some(file) => Some(first_line(file)?),
-            None => variable(PASSWORD_VARIABLE)?,
-        };
-        match (self.user.as_deref(), password) {
+        match (self.user.as_deref(), self.password()?) {
             (Some(user), Some(password)) => Ok(Some((user, password))),
             (None, None) => Ok(None),
             (Some(_), None) => Err(OptionsError::PasswordMissing.into()),
@@ -222,6 +267,10 @@ impl ConnectOptions {
     }
 }
 
+fn listed(nodes: &[Node]) -> String {
+    nodes.iter().map(Node::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// Options that don't fit together.
 #[derive(Debug, thiserror::Error)]
 enum OptionsError {
@@ -235,6 +284,8 @@ enum OptionsError {
     AuthorityMissing,
     #[error("--tls-cert and --tls-key go together: give both or none")]
     HalfIdentity,
+    #[error("connections to masters have no TLS: leave the --tls options out, and use a tunnel")]
+    TlsToMasters,
     #[error("{} can't be used", file.display())]
     File {
         file: PathBuf,

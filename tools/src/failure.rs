@@ -141,6 +141,7 @@ impl From<RegistryError> for Failure {
     fn from(error: RegistryError) -> Self {
         let kind = match &error {
             RegistryError::Schema(error) => return Failure::from(error.clone()),
+            RegistryError::Masters(error) => return Failure::from(error.clone()),
             RegistryError::Name(_) | RegistryError::UnseenTooShort { .. } => Failure::Usage,
             RegistryError::Locked(LockError::TimedOut { cause: Some(_), .. })
             | RegistryError::Unanswered(_)
@@ -187,6 +188,7 @@ impl From<BuildError> for Failure {
         let kind = match &error {
             BuildError::Schema(error) => return Failure::from(error.clone()),
             BuildError::Registry(error) => return Failure::from(error.clone()),
+            BuildError::Masters(error) => return Failure::from(error.clone()),
             BuildError::Option(_) => Failure::Usage,
             BuildError::Database(cause) if !cause.is_permanent() => Failure::Unreachable,
             BuildError::Database(_)

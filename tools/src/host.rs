@@ -1,15 +1,13 @@
 //! Clients that take locks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bakery_lock::admin::shell_operand;
 
 use bakery_lock::{BuildError, LockClient, LockClientBuilder};
 use clap::Args;
-use scylla::client::session::Session;
 
-use crate::connect::ConnectOptions;
+use crate::connect::{ConnectOptions, Database};
 use crate::failure::Failure;
 use crate::output;
 
@@ -37,7 +35,7 @@ impl HostOptions {
     /// is given.
     pub(crate) fn builder(
         &self,
-        session: &Arc<Session>,
+        database: &Database,
         connection: &ConnectOptions,
         ttl: Option<Duration>,
     ) -> LockClientBuilder {
@@ -45,7 +43,7 @@ impl HostOptions {
         settings.host = self.host.clone().or(settings.host);
         settings.ttl = ttl.or(settings.ttl);
         settings.register_host = self.register_host.or(settings.register_host);
-        LockClient::builder(Arc::clone(session), &connection.keyspace).settings(&settings)
+        database.builder(connection, &settings)
     }
 }
 
@@ -53,17 +51,26 @@ impl HostOptions {
 #[derive(Debug, thiserror::Error)]
 enum HostError {
     #[error(
-        "host {host:?} is not registered: run `lock-hosts --keyspace {keyspace} add {}`, or give \
-         --register-host",
+        "host {host:?} is not registered: run `lock-hosts {} add {}`, or give --register-host",
+        registry_options(keyspace),
         shell_operand(host)
     )]
     Unknown { host: String, keyspace: String },
     #[error(
-        "host {host:?} was removed from the registry: run `lock-hosts --keyspace {keyspace} add \
-         {}` to let it take locks again, or give the name of another one with --host",
+        "host {host:?} was removed from the registry: run `lock-hosts {} add {}` to let it take \
+         locks again, or give the name of another one with --host",
+        registry_options(keyspace),
         shell_operand(host)
     )]
     Removed { host: String, keyspace: String },
+}
+
+/// The options that lead to the registry. On masters there is no keyspace.
+fn registry_options(keyspace: &str) -> String {
+    if keyspace == "(masters)" {
+        return "--masters HOST,...".to_owned();
+    }
+    format!("--keyspace {keyspace}")
 }
 
 impl HostError {

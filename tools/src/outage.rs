@@ -2,18 +2,17 @@
 
 use std::future::Future;
 
-use bakery_lock::schema::{self, Finding, Severity};
-use scylla::client::session::Session;
+use bakery_lock::schema::{Finding, Severity};
 use tokio::time::timeout;
 
-use crate::connect::ConnectOptions;
+use crate::connect::{ConnectOptions, Database};
 use crate::denied::Denied;
 use crate::failure::Failure;
 use crate::finding::Line;
 use crate::output;
 
-/// The subject of the finding about quorums.
-const QUORUM: &str = "quorum";
+/// The subjects of the findings about quorums.
+const QUORUMS: [&str; 2] = ["quorum", "majority"];
 
 /// How long a step may take, as a share of the timeout, before the nodes are checked: a second of
 /// 20.
@@ -32,13 +31,13 @@ const USUAL_SHARES: u32 = 20;
 ///
 /// That of the work.
 pub(crate) async fn explained<T>(
-    session: &Session,
+    database: &Database,
     connection: &ConnectOptions,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let mut work = Box::pin(work);
     let soon = timeout(connection.timeout / USUAL_SHARES, &mut work).await;
-    let mut look = Box::pin(troubles(session, connection));
+    let mut look = Box::pin(troubles(database, connection));
     let (result, troubles) = match soon {
         Ok(result) => with_troubles(result, look).await,
         Err(_) => tokio::select! {
@@ -77,14 +76,17 @@ fn given_up() -> Failure {
 }
 
 fn is_about_quorum(finding: &Finding) -> bool {
-    finding.subject == QUORUM && finding.severity == Severity::Error
+    QUORUMS.contains(&finding.subject.as_str()) && finding.severity == Severity::Error
 }
 
 /// The problems of nodes and quorum, as far as they can be found.
-async fn troubles(session: &Session, connection: &ConnectOptions) -> Vec<Finding> {
-    let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
-    let report = Box::pin(schema::check(session, keyspace, lock_table, consistency)).await;
-    let mut findings = report.map(|report| report.findings).unwrap_or_default();
-    findings.retain(|finding| is_about_quorum(finding) || finding.subject.starts_with("node "));
+async fn troubles(database: &Database, connection: &ConnectOptions) -> Vec<Finding> {
+    let mut findings = Box::pin(database.check(connection)).await.unwrap_or_default();
+    let is_wrong = |finding: &Finding| finding.severity > Severity::Ok;
+    findings.retain(|finding| {
+        is_about_quorum(finding)
+            || finding.subject.starts_with("node ")
+            || finding.subject.starts_with("master ") && is_wrong(finding)
+    });
     findings
 }

@@ -1,31 +1,28 @@
 //! Whether a host is registered, in a finding.
 
-use std::sync::Arc;
-
 use bakery_lock::admin::shell_operand;
-use bakery_lock::hosts::{HostRegistry, RegistryError};
+use bakery_lock::hosts::RegistryError;
 use bakery_lock::schema::{SchemaError, Severity};
-use scylla::client::session::Session;
 
-use crate::connect::ConnectOptions;
+use crate::connect::{ConnectOptions, Database};
 use crate::denied::Denied;
 use crate::finding::Line;
 use crate::output;
 
 /// Looks up the registration of the host.
 pub(crate) async fn registration(
-    session: &Arc<Session>,
+    database: &Database,
     connection: &ConnectOptions,
     host: &str,
 ) -> Line {
-    let keyspace = &connection.keyspace;
     let registered = async {
-        let registry = HostRegistry::new(Arc::clone(session), keyspace).await?;
+        let registry = database.registry(connection).await?;
         let registered = registry.get(host).await;
         registry.close().await;
         registered
     };
-    let add = format!("run `lock-hosts --keyspace {keyspace} add {}`", shell_operand(host));
+    let options = connection.registry_options();
+    let add = format!("run `lock-hosts {options} add {}`", shell_operand(host));
     let error = |found: String, advice: String| (Severity::Error, found, Some(advice));
     let unread = "its registration can't be looked up";
     let (severity, found, advice) = match registered.await {
@@ -33,6 +30,9 @@ pub(crate) async fn registration(
             (Severity::Ok, format!("registered with number {}", known.number()), None)
         }
         Ok(Some(_)) => error("it was removed".to_owned(), add),
+        Ok(None) if connection.is_on_masters() => {
+            (Severity::Ok, "registers itself with its first lock".to_owned(), None)
+        }
         Ok(None) => error("not registered".to_owned(), add),
         Err(RegistryError::Schema(cause)) if !matches!(cause, SchemaError::Database(_)) => {
             error(format!("{unread}: {cause}"), "first make the tables as required".into())

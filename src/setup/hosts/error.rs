@@ -6,6 +6,8 @@ use thiserror::Error;
 
 use super::HostNameError;
 use crate::error::{Class, LockError, predicates};
+#[cfg(feature = "redis")]
+use crate::setup::masters::MastersError;
 use crate::setup::schema::SchemaError;
 use crate::store::DatabaseError;
 
@@ -19,6 +21,10 @@ pub enum RegistryError {
     /// The tables are missing or unfit. Nothing was changed.
     #[error("{0}")]
     Schema(#[from] SchemaError),
+    /// The masters can't be used. Nothing was changed.
+    #[cfg(feature = "redis")]
+    #[error("{0}")]
+    Masters(#[from] MastersError),
     /// Another client is changing the registry, or the database does not answer. Nothing was
     /// changed.
     #[error("the registry of hosts could not be locked, so nothing was changed; try again")]
@@ -95,6 +101,8 @@ impl RegistryError {
         match self {
             RegistryError::Schema(error) => error.class(),
             RegistryError::Locked(error) => error.class(),
+            #[cfg(feature = "redis")]
+            RegistryError::Masters(error) => error.class(),
             RegistryError::Unanswered(_) => Class::Passing,
             RegistryError::Unconfirmed { .. } => Class::TimedOut,
             RegistryError::Name(_)

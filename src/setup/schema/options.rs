@@ -87,14 +87,8 @@ impl CreateOptions {
     }
 
     pub(super) fn check(&self) -> Result<(), SchemaError> {
-        let CreateOptions { max_ttl, max_clock_skew, .. } = *self;
-        if max_ttl.subsec_nanos() != 0 || !MAX_TTL_RANGE.contains(&max_ttl) {
-            return Err(SchemaError::MaxTtl { max_ttl });
-        }
-        let fraction = max_clock_skew.subsec_nanos() % 1_000_000;
-        if fraction != 0 || !MAX_CLOCK_SKEW_RANGE.contains(&max_clock_skew) {
-            return Err(SchemaError::MaxClockSkew { max_clock_skew });
-        }
+        check_max_ttl(self.max_ttl)?;
+        check_max_clock_skew(self.max_clock_skew)?;
         match &self.replication {
             Some(Replication::Factor(0)) => Err(SchemaError::NoReplicas),
             Some(Replication::PerDatacenter(factors)) if factors.values().all(|n| *n == 0) => {
@@ -103,6 +97,23 @@ impl CreateOptions {
             Some(Replication::Factor(_) | Replication::PerDatacenter(_)) | None => Ok(()),
         }
     }
+}
+
+/// Checks the longest TTL of a lock table.
+pub(crate) fn check_max_ttl(max_ttl: Duration) -> Result<(), SchemaError> {
+    if max_ttl.subsec_nanos() != 0 || !MAX_TTL_RANGE.contains(&max_ttl) {
+        return Err(SchemaError::MaxTtl { max_ttl });
+    }
+    Ok(())
+}
+
+/// Checks how far clocks may differ.
+pub(crate) fn check_max_clock_skew(max_clock_skew: Duration) -> Result<(), SchemaError> {
+    let fraction = max_clock_skew.subsec_nanos() % 1_000_000;
+    if fraction != 0 || !MAX_CLOCK_SKEW_RANGE.contains(&max_clock_skew) {
+        return Err(SchemaError::MaxClockSkew { max_clock_skew });
+    }
+    Ok(())
 }
 
 impl Default for CreateOptions {

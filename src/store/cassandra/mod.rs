@@ -33,7 +33,7 @@ use self::codec::{
 };
 pub(crate) use self::cql::Cql;
 use self::login::LoginWatch;
-pub(crate) use self::nodes::{Coverage, Nodes, at_the_same_time};
+pub(crate) use self::nodes::{Coverage, Nodes};
 use self::peers::{PeerStatements, peer, peer_values};
 pub(crate) use self::settings::{Recorded, SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements, read_mark};

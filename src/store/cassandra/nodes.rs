@@ -1,8 +1,7 @@
 //! What each node of a cluster reports about itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::{Future, poll_fn};
-use std::task::Poll;
+use std::future::Future;
 use std::time::Duration;
 
 use scylla::client::session::Session;
@@ -18,16 +17,13 @@ use super::classify::classify;
 use super::codec::decode;
 use super::cql::{Cql, Template, query};
 use crate::clock::{Clock, SystemClock};
-use crate::store::{ClockReading, DatabaseError, Identifier, Node, NodeReport, Outcome};
+use crate::store::{
+    ClockReading, DatabaseError, Identifier, Node, NodeReport, Outcome, PROBE_TIMEOUT,
+    at_the_same_time, best_reading,
+};
 
 /// How long one node may take to answer a question about itself.
 const TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The number of readings of a clock; the fastest answer is the most exact one.
-const CLOCK_READINGS: usize = 3;
-
-/// How long all readings of a clock may take, and any other question asked in passing.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How well answering nodes cover the replicas of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +67,7 @@ impl<'a> Nodes<'a> {
 
     /// Compares a node's clock with ours, as exactly as a few readings allow.
     pub(crate) async fn clock(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
-        best_reading(TIMEOUT, || self.clock_once(node)).await
+        best_reading(TIMEOUT, silent(), || self.clock_once(node)).await
     }
 
     /// Compares the clocks of one data centre or of all with ours, all at the same time: it takes
@@ -169,7 +165,7 @@ impl<'a> Nodes<'a> {
     }
 
     async fn clock_soon(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
-        best_reading(PROBE_TIMEOUT, || self.clock_once(node)).await
+        best_reading(PROBE_TIMEOUT, silent(), || self.clock_once(node)).await
     }
 
     async fn clock_once(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
@@ -203,53 +199,8 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// The most exact of a few readings of a clock, as far as they come in time. If one fails, only
-/// those before it count.
-async fn best_reading<F>(
-    limit: Duration,
-    read: impl Fn() -> F,
-) -> Result<ClockReading, DatabaseError>
-where
-    F: Future<Output = Result<ClockReading, DatabaseError>>,
-{
-    let mut best = Err(DatabaseError::new(Outcome::NotApplied, "the node does not answer in time"));
-    let readings = async {
-        for _ in 0..CLOCK_READINGS {
-            let reading = read().await;
-            let (failed, is_first) = (reading.is_err(), best.is_err());
-            let error =
-                |read: &Result<ClockReading, _>| read.as_ref().ok().map(|it| it.error_micros);
-            if is_first || (!failed && error(&reading) < error(&best)) {
-                best = reading;
-            }
-            if failed {
-                break;
-            }
-        }
-    };
-    // Readings from before the limit are kept.
-    let _ = tokio::time::timeout(limit, readings).await;
-    best
-}
-
-/// Drives futures until all are done. Their results are in the order of the futures.
-pub(crate) async fn at_the_same_time<T>(
-    futures: impl Iterator<Item = impl Future<Output = T>>,
-) -> Vec<T> {
-    let mut runs: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    poll_fn(|cx| {
-        for (future, result) in &mut runs {
-            if result.is_none()
-                && let Poll::Ready(output) = future.as_mut().poll(cx)
-            {
-                *result = Some(output);
-            }
-        }
-        let done = runs.iter().all(|(_, result)| result.is_some());
-        if done { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    runs.into_iter().filter_map(|(_, result)| result).collect()
+fn silent() -> DatabaseError {
+    DatabaseError::new(Outcome::NotApplied, "the node does not answer in time")
 }
 
 /// A statement that the given node answers, or no node.
@@ -261,47 +212,4 @@ fn pinned(node: &Node, cql: Cql) -> Statement {
     statement.set_consistency(statement::Consistency::One);
     statement.set_request_timeout(Some(TIMEOUT));
     statement
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The best of readings that take this long, in ms, and are as exact as that; `None` fails.
-    async fn best_of(readings: &[Option<i64>]) -> Option<i64> {
-        let next = std::cell::Cell::new(0);
-        let read = || {
-            let reading = readings.get(next.replace(next.get() + 1)).copied();
-            async move {
-                let Some(millis) = reading.expect("no more are asked for") else {
-                    return Err(DatabaseError::new(Outcome::Unknown, "no answer"));
-                };
-                tokio::time::sleep(Duration::from_millis(millis.unsigned_abs())).await;
-                Ok(ClockReading { offset_micros: 0, error_micros: millis * 1_000 })
-            }
-        };
-        let best = best_reading(Duration::from_millis(100), read).await;
-        best.ok().map(|reading| reading.error_micros / 1_000)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn most_exact_reading_counts() {
-        assert_eq!(best_of(&[Some(50), Some(2), Some(30)]).await, Some(2));
-        assert_eq!(best_of(&[Some(2), Some(50), Some(30)]).await, Some(2));
-        assert_eq!(best_of(&[Some(50), None]).await, Some(50));
-        assert_eq!(best_of(&[Some(50), Some(200)]).await, Some(50));
-        assert_eq!(best_of(&[Some(200)]).await, None);
-        assert_eq!(best_of(&[None]).await, None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn parallel_queries_take_as_long_as_the_slowest() {
-        let began = tokio::time::Instant::now();
-        let waits = [30, 10, 20].map(|millis| async move {
-            tokio::time::sleep(Duration::from_millis(millis)).await;
-            millis
-        });
-        assert_eq!(at_the_same_time(waits.into_iter()).await, [30, 10, 20]);
-        assert_eq!(began.elapsed(), Duration::from_millis(30));
-    }
 }

@@ -30,6 +30,10 @@ use crate::core::bakery::{
     Read, Revocation, RevokeKind, Statics, StoredRow, Write, row_name,
 };
 use crate::options::{Consistency, NAME_BYTES_MAX};
+#[cfg(feature = "redis")]
+use crate::setup::masters;
+#[cfg(feature = "redis")]
+use crate::store::Masters;
 use crate::store::{
     CassandraStore, Catalog, Extras, HOSTS_PER_PAGE, HostRow, HostTable, Identifier, LockRows,
     NodeProbe, NodeReport, RowStamp, Store, TimedRow,
@@ -79,6 +83,18 @@ pub async fn cassandra_conforms(session: &Arc<Session>, keyspace: &str, tag: &st
     writes_touch_no_other_column(&store, session, &table, &format!("{tag}::columns")).await;
     peers_in_cql(&store, session, keyspace.as_str()).await;
     absent_peers_are_refused(&prepare(false).await).await;
+}
+
+/// Checks a store on masters, whose table was made with TTLs up to those used here.
+///
+/// # Panics
+///
+/// When the store breaks a promise.
+#[cfg(feature = "redis")]
+pub async fn masters_conform(addresses: &[String], tag: &str) {
+    let masters = Masters::connect(addresses).await.expect("these are addresses");
+    let store = masters::open(&masters, "lock_table").await.expect("the table is there");
+    conforms(&store.into(), tag).await;
 }
 
 /// The current id of the default lock table of a keyspace.

@@ -1,6 +1,8 @@
 //! The arguments from which [`ConnectOptions`] come, together with the environment.
 
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use bakery_lock::schema::{self, SchemaError};
@@ -8,13 +10,14 @@ use bakery_lock::{Consistency, LockSettings};
 use clap::Args;
 
 use super::ConnectOptions;
-use super::node::Nodes;
+use super::node::{MasterNodes, Nodes};
 use crate::environment::variable;
 use crate::failure::Failure;
 use crate::options;
 
 /// The variables that stand in for options which the library does not have.
 const NODES_VARIABLE: &str = "BAKERY_LOCK_NODES";
+const MASTERS_VARIABLE: &str = "BAKERY_LOCK_MASTERS";
 const USER_VARIABLE: &str = "BAKERY_LOCK_USER";
 
 /// How to reach a cluster and its tables, as the command line says it.
@@ -28,6 +31,11 @@ pub struct ConnectArguments {
     /// in `[fd00::1]:9042`; without brackets all of it is the address.
     #[arg(long, global = true, value_name = "HOST[:PORT],...")]
     nodes: Vec<Nodes>,
+
+    /// Use these Redis or Valkey servers instead of a cluster, all of them: a majority decides; the
+    /// default port is 6379 [env: `BAKERY_LOCK_MASTERS`]
+    #[arg(long, global = true, value_name = "HOST[:PORT],...", conflicts_with = "nodes")]
+    masters: Option<MasterNodes>,
 
     /// Keyspace of the lock table and of the registry of hosts [env: `BAKERY_LOCK_KEYSPACE`]
     /// [default: `bakery_lock`]
@@ -102,8 +110,18 @@ impl ConnectArguments {
         let lock_table = settings.lock_table.as_deref().unwrap_or(schema::LOCK_TABLE_DEFAULT);
         let lock_table = lock_table.to_owned();
         schema::check_names(&keyspace, &lock_table)?;
-        let nodes = if self.nodes.is_empty() { vec![nodes_of_environment()?] } else { self.nodes };
+        let masters = match self.masters {
+            Some(masters) => masters,
+            None if self.nodes.is_empty() => of_environment(MASTERS_VARIABLE)?.unwrap_or_default(),
+            None => MasterNodes::default(),
+        };
+        let nodes = if self.nodes.is_empty() {
+            vec![of_environment(NODES_VARIABLE)?.unwrap_or_default()]
+        } else {
+            self.nodes
+        };
         Ok(ConnectOptions {
+            masters: masters.0,
             nodes: nodes.into_iter().flat_map(|Nodes(nodes)| nodes).collect(),
             keyspace,
             lock_table,
@@ -122,10 +140,11 @@ impl ConnectArguments {
     }
 }
 
-fn nodes_of_environment() -> Result<Nodes, Failure> {
-    let Some(nodes) = variable(NODES_VARIABLE)? else { return Ok(Nodes::default()) };
-    let unusable = |error| format!("the variable {NODES_VARIABLE} can't be used: {error}");
-    nodes.parse().map_err(|error| Failure::Usage(unusable(error).into()))
+/// The addresses in a variable, if it is set.
+fn of_environment<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Failure> {
+    let Some(text) = variable(name)? else { return Ok(None) };
+    let unusable = |error| format!("the variable {name} can't be used: {error}");
+    text.parse().map(Some).map_err(|error| Failure::Usage(unusable(error).into()))
 }
 
 fn keyspace(text: &str) -> Result<String, SchemaError> {

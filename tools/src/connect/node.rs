@@ -9,6 +9,9 @@ use thiserror::Error;
 /// The port of an address without one.
 const PORT_DEFAULT: u16 = 9042;
 
+/// The same for masters.
+const PORT_OF_MASTERS: u16 = 6379;
+
 /// A node as it is connected to: a host name or an IP address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
@@ -22,6 +25,10 @@ pub(super) struct Node {
 /// A list of nodes, separated by commas. One comma at its end is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Nodes(pub(super) Vec<Node>);
+
+/// The same for Redis servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct MasterNodes(pub(super) Vec<Node>);
 
 /// A text that is not the address of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -51,21 +58,50 @@ impl FromStr for Node {
     type Err = NodeError;
 
     fn from_str(text: &str) -> Result<Self, NodeError> {
+        Node::parse(text, PORT_DEFAULT)
+    }
+}
+
+impl Node {
+    fn parse(text: &str, usual: u16) -> Result<Self, NodeError> {
         let text = text.trim();
         let (host, port) = match text.parse() {
-            Ok(IpAddr::V6(address)) => (format!("[{address}]"), Some(PORT_DEFAULT)),
-            Ok(IpAddr::V4(address)) => (address.to_string(), Some(PORT_DEFAULT)),
+            Ok(IpAddr::V6(address)) => (format!("[{address}]"), Some(usual)),
+            Ok(IpAddr::V4(address)) => (address.to_string(), Some(usual)),
             Err(_) if text.is_empty() => return Err(NodeError::Empty),
-            Err(_) => split(text).ok_or_else(|| NodeError::Form { text: text.to_owned() })?,
+            Err(_) => {
+                split(text, usual).ok_or_else(|| NodeError::Form { text: text.to_owned() })?
+            }
         };
         let port = port.filter(|port| *port > 0);
         let port = port.ok_or_else(|| NodeError::Form { text: text.to_owned() })?;
         Ok(Node { host, port, is_bare: text.parse::<Ipv6Addr>().is_ok() })
     }
+
+    /// The address of a Redis server as a URL. A login is in it, so it is not to be shown.
+    pub(super) fn url(&self, user: Option<&str>, password: Option<&str>) -> String {
+        let login = match (user, password) {
+            (None, None) => String::new(),
+            (user, password) => {
+                let [user, password] = [user, password].map(|it| escaped(it.unwrap_or_default()));
+                format!("{user}:{password}@")
+            }
+        };
+        format!("redis://{login}{self}")
+    }
+}
+
+/// A text as a URL has it.
+fn escaped(text: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    text.bytes().map(escape).collect()
 }
 
 /// The host and the port of a text that is not an IP address.
-fn split(text: &str) -> Option<(String, Option<u16>)> {
+fn split(text: &str, usual: u16) -> Option<(String, Option<u16>)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (address, port) = rest.split_once(']')?;
@@ -79,7 +115,7 @@ fn split(text: &str) -> Option<(String, Option<u16>)> {
     };
     let port = match port.strip_prefix(':') {
         Some(port) => port.parse().ok(),
-        None => port.is_empty().then_some(PORT_DEFAULT),
+        None => port.is_empty().then_some(usual),
     };
     Some((host, port))
 }
@@ -99,10 +135,22 @@ impl FromStr for Nodes {
     type Err = NodeError;
 
     fn from_str(text: &str) -> Result<Self, NodeError> {
-        let text = text.trim();
-        let nodes = text.strip_suffix(',').unwrap_or(text).split(',').map(str::parse);
-        nodes.collect::<Result<_, _>>().map(Nodes)
+        list(text, PORT_DEFAULT).map(Nodes)
     }
+}
+
+impl FromStr for MasterNodes {
+    type Err = NodeError;
+
+    fn from_str(text: &str) -> Result<Self, NodeError> {
+        list(text, PORT_OF_MASTERS).map(MasterNodes)
+    }
+}
+
+fn list(text: &str, usual: u16) -> Result<Vec<Node>, NodeError> {
+    let text = text.trim();
+    let nodes = text.strip_suffix(',').unwrap_or(text).split(',');
+    nodes.map(|node| Node::parse(node, usual)).collect()
 }
 
 impl Default for Nodes {
@@ -115,6 +163,15 @@ impl Default for Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn masters_have_a_port_of_their_own_and_a_login() {
+        let MasterNodes(masters) = "r1,r2:7000".parse().expect("they are addresses");
+        let urls: Vec<_> = masters.iter().map(|master| master.url(None, None)).collect();
+        assert_eq!(urls, ["redis://r1:6379", "redis://r2:7000"]);
+        assert_eq!(masters[0].url(None, Some("p@ss")), "redis://:p%40ss@r1:6379");
+        assert_eq!(masters[0].url(Some("me"), Some("é/")), "redis://me:%C3%A9%2F@r1:6379");
+    }
 
     #[test]
     fn addresses_have_a_port_or_the_default_one() {

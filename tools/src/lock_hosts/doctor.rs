@@ -1,8 +1,5 @@
 //! `check`.
 
-use std::sync::Arc;
-
-use bakery_lock::schema;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -43,14 +40,13 @@ pub(super) async fn doctor(
     connection: &ConnectOptions,
     options: &DoctorOptions,
 ) -> Result<(), Failure> {
-    let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
     let host = connection.host(options.host.as_deref());
-    let session = Arc::new(connection.connect().await?);
+    let database = connection.connect().await?;
     let (report, registration) = tokio::join!(
-        Box::pin(schema::check(&session, keyspace, lock_table, consistency)),
-        Box::pin(registration(&session, connection, &host)),
+        Box::pin(database.check(connection)),
+        Box::pin(registration(&database, connection, &host)),
     );
-    let mut lines: Vec<_> = report?.findings.into_iter().map(Line::from).collect();
+    let mut lines: Vec<_> = report?.into_iter().map(Line::from).collect();
     lines.push(registration);
     if options.json {
         output::print_json(&as_json(&lines, options.strict))?;

@@ -1,7 +1,6 @@
 //! `add`, `remove` and `list`.
 
 use std::fmt::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bakery_lock::hosts::{Host, HostRegistry, check_name};
@@ -162,10 +161,12 @@ pub(super) async fn list(
         return output::print_json(&json!(hosts));
     }
     if hosts.is_empty() {
-        let keyspace = &connection.keyspace;
-        output::warn(&format!(
-            "no host is registered in keyspace {keyspace}; see `lock-hosts add`"
-        ));
+        let place = if connection.is_on_masters() {
+            "on these masters".to_owned()
+        } else {
+            format!("in keyspace {}", connection.keyspace)
+        };
+        output::warn(&format!("no host is registered {place}; see `lock-hosts add`"));
         return Ok(());
     }
     output::print(&as_text(&hosts))
@@ -177,13 +178,13 @@ async fn with_registry<T>(
     signals: &mut Signals,
     work: impl AsyncFnOnce(&HostRegistry) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let session = Arc::new(signals.or(connection.connect()).await?);
+    let database = signals.or(connection.connect()).await?;
     let open = Box::pin(async {
-        let registry = HostRegistry::new(Arc::clone(&session), &connection.keyspace).await?;
+        let registry = database.registry(connection).await?;
         Ok(registry.timeout(connection.timeout))
     });
-    let registry = signals.or(explained(&session, connection, open)).await?;
-    let result = signals.or(explained(&session, connection, Box::pin(work(&registry)))).await;
+    let registry = signals.or(explained(&database, connection, open)).await?;
+    let result = signals.or(explained(&database, connection, Box::pin(work(&registry)))).await;
     let close = registry.close();
     if matches!(result, Err(Failure::Unreachable(_))) {
         // The release is unlikely to be acknowledged either, and the lock expires soon.

@@ -8,7 +8,8 @@ use bakery_lock::schema::{self, CreateOptions, Created, Replication};
 use clap::Args;
 use scylla::client::session::Session;
 
-use crate::connect::ConnectOptions;
+use super::init_masters;
+use crate::connect::{ConnectOptions, Database};
 use crate::failure::Failure;
 use crate::options;
 use crate::outage::explained;
@@ -46,6 +47,11 @@ pub(super) struct InitOptions {
     /// tables do not exclude each other
     #[arg(long)]
     another_lock_table: bool,
+
+    /// With --masters: these servers were not used for this lock table in the last minutes, so they
+    /// can be used at once. If they were, two clients may hold one lock
+    #[arg(long)]
+    fresh: bool,
 }
 
 /// The keyspace has lock tables, but not the one that is asked for.
@@ -77,14 +83,29 @@ pub(super) async fn init(
     if let Some(replication) = &options.replication {
         create = create.replication(replication.clone());
     }
-    let session = connection.connect().await?;
+    let of_clusters = options.replication.is_some() || options.another_lock_table;
+    if connection.is_on_masters() && of_clusters {
+        return Err(Failure::Usage("--replication and --another-lock-table are for nodes".into()));
+    }
+    if options.fresh && !connection.is_on_masters() {
+        return Err(Failure::Usage("--fresh is for masters".into()));
+    }
+    let database = connection.connect().await?;
+    let session = match &database {
+        Database::Cassandra(session) => session,
+        Database::Masters(masters) => {
+            let InitOptions { max_ttl, max_clock_skew, fresh, .. } = *options;
+            let settings = (max_ttl, max_clock_skew, fresh);
+            return Box::pin(init_masters::init(connection, masters, settings)).await;
+        }
+    };
     let create = Box::pin(async {
         if !options.another_lock_table {
-            refuse_another(&session, keyspace, lock_table).await?;
+            refuse_another(session, keyspace, lock_table).await?;
         }
-        Ok(schema::create(&session, keyspace, &create).await?)
+        Ok(schema::create(session, keyspace, &create).await?)
     });
-    let created = explained(&session, connection, create).await?;
+    let created = explained(&database, connection, create).await?;
     let mut text = made(keyspace, &created);
     if created.settings {
         let skew = options.max_clock_skew;

@@ -4,6 +4,7 @@ mod doctor;
 mod hosts;
 mod inactive;
 mod init;
+mod init_masters;
 
 use std::process::ExitCode;
 

@@ -4,20 +4,18 @@ mod crowd;
 mod report;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bakery_lock::LockClient;
 use clap::Args;
 use indicatif::ProgressBar;
-use scylla::client::session::Session;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use self::crowd::{Served, contend};
 use self::report::{Alone, Report};
 use super::progress::progress_bar;
-use crate::connect::ConnectOptions;
+use crate::connect::{ConnectOptions, Database};
 use crate::failure::Failure;
 use crate::host::{HostOptions, not_built, shut_down};
 use crate::options::{duration, timeout};
@@ -96,9 +94,9 @@ pub(super) async fn bench(
     options: &BenchOptions,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::that_end()?;
-    let session = Arc::new(signals.or(connection.connect()).await?);
-    let build = Box::pin(options.build(&session, connection));
-    let clients = signals.or(explained(&session, connection, build)).await?;
+    let database = signals.or(connection.connect()).await?;
+    let build = Box::pin(options.build(&database, connection));
+    let clients = signals.or(explained(&database, connection, build)).await?;
     let mut bench = Bench::new(options, clients);
     let measured = signals.or(bench.measure()).await;
     bench.bar.finish_and_clear();
@@ -127,13 +125,13 @@ impl BenchOptions {
     /// As many clients as are needed at most.
     async fn build(
         &self,
-        session: &Arc<Session>,
+        database: &Database,
         connection: &ConnectOptions,
     ) -> Result<Vec<LockClient>, Failure> {
         let most = self.clients.iter().copied().max().unwrap_or(1);
         let mut building = JoinSet::new();
         for _ in 0..most {
-            building.spawn(self.host.builder(session, connection, None).build());
+            building.spawn(self.host.builder(database, connection, None).build());
         }
         let mut clients = Vec::new();
         while let Some(built) = building.join_next().await {

@@ -9,20 +9,18 @@ mod watch;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bakery_lock::{ExpiringReason, FencingToken, GuardState, LockClient, LockHandle, LostReason};
 use clap::{Args, ValueEnum};
 use rustix::process::Signal;
-use scylla::client::session::Session;
 use sd_notify::NotifyState;
 use tokio::time::sleep;
 
 use self::child::{Child, Terms};
 use self::guardian::code_of;
 pub(super) use self::guardian::{GuardianOptions, guard};
-use crate::connect::ConnectOptions;
+use crate::connect::{ConnectOptions, Database};
 use crate::failure::Failure;
 use crate::host::{HostOptions, not_built};
 use crate::options::duration;
@@ -103,10 +101,10 @@ impl HolderOptions {
     /// A client that takes locks for a command.
     pub(super) async fn client(
         &self,
-        session: &Arc<Session>,
+        database: &Database,
         connection: &ConnectOptions,
     ) -> Result<LockClient, Failure> {
-        let builder = self.host.builder(session, connection, self.ttl);
+        let builder = self.host.builder(database, connection, self.ttl);
         builder.build().await.map_err(not_built)
     }
 

@@ -1,7 +1,6 @@
 //! `elect`.
 
 use std::ffi::OsString;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bakery_lock::{ContenderInfo, Election, LockClient};
@@ -129,9 +128,9 @@ pub(super) async fn elect(
     // Before anything is waited for: a signal while a seat is waited for ends the candidacy.
     let mut signals = Signals::passed_on()?;
     let built = async {
-        let session = Arc::new(signals.or(connection.connect_with_note(options.verbose)).await?);
-        let build = Box::pin(options.holder.client(&session, connection));
-        signals.or(explained(&session, connection, build)).await
+        let database = signals.or(connection.connect_with_note(options.verbose)).await?;
+        let build = Box::pin(options.holder.client(&database, connection));
+        signals.or(explained(&database, connection, build)).await
     };
     let client = built.await?;
     let code = stand(connection, &client, options, &mut signals).await;

@@ -17,14 +17,12 @@ mod status;
 mod watch;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use bakery_lock::{LockClient, PeerOptions};
 use clap::{Parser, Subcommand};
-use scylla::client::session::Session;
 
 use crate::completions::{CompletionsOptions, print_completions};
-use crate::connect::{ConnectArguments, ConnectOptions};
+use crate::connect::{ConnectArguments, ConnectOptions, Database};
 use crate::failure::Failure;
 use crate::host::shut_down;
 use crate::man::{ManOptions, write_pages};
@@ -187,24 +185,24 @@ async fn observe(
     work: impl AsyncFnOnce(&LockClient) -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::that_end()?;
-    let session = Arc::new(signals.or(connection.connect()).await?);
+    let database = signals.or(connection.connect()).await?;
     let work = Box::pin(async {
-        let client = read_only_client(&session, connection).await?;
+        let client = read_only_client(&database, connection).await?;
         let done = work(&client).await;
         // To keepers it was a guest, with a row in the table of peers.
         shut_down(&client).await;
         done
     });
-    signals.or(explained(&session, connection, work)).await.map(|()| ExitCode::SUCCESS)
+    signals.or(explained(&database, connection, work)).await.map(|()| ExitCode::SUCCESS)
 }
 
 /// A client that takes no locks, and asks those that hold one who uses it now.
 async fn read_only_client(
-    session: &Arc<Session>,
+    database: &Database,
     connection: &ConnectOptions,
 ) -> Result<LockClient, Failure> {
-    let builder = LockClient::builder(Arc::clone(session), &connection.keyspace)
-        .settings(&connection.settings)
+    let builder = database
+        .builder(connection, &connection.settings)
         .read_only(true)
         .acquire_timeout(connection.timeout)
         .peers(PeerOptions::new(([127, 0, 0, 1], 0).into()).serve_guests(false));

@@ -1,7 +1,6 @@
 //! `run`.
 
 use std::ffi::OsString;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bakery_lock::{FencingToken, LockClient, LockError, LockGuard};
@@ -167,9 +166,9 @@ impl RunOptions {
         // Before anything is waited for: a signal while the lock is waited for withdraws the
         // request.
         let mut signals = Signals::passed_on()?;
-        let session = Arc::new(signals.or(connection.connect_with_note(self.verbose)).await?);
-        let build = Box::pin(self.holder.client(&session, connection));
-        let client = signals.or(explained(&session, connection, build)).await?;
+        let database = signals.or(connection.connect_with_note(self.verbose)).await?;
+        let build = Box::pin(self.holder.client(&database, connection));
+        let client = signals.or(explained(&database, connection, build)).await?;
         let code = self.run_with(connection, &client, &mut signals, report).await;
         shut_down(&client).await;
         code

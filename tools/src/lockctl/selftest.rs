@@ -9,18 +9,16 @@ mod workers;
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bakery_lock::{LockClient, TableError};
 use clap::Args;
-use scylla::client::session::Session;
 
 use self::report::{Report, RowLeft};
 use self::run::Run;
 use self::worker::LoadOptions;
 pub(super) use self::worker::{WorkerOptions, work};
-use crate::connect::ConnectOptions;
+use crate::connect::{ConnectOptions, Database};
 use crate::failure::Failure;
 use crate::host::{HostOptions, not_built, shut_down};
 use crate::options::timeout;
@@ -117,10 +115,10 @@ pub(super) async fn selftest(
     options: &SelftestOptions,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::that_end()?;
-    let session = Arc::new(signals.or(connection.connect()).await?);
+    let database = signals.or(connection.connect()).await?;
     // What keeps this client from being built would keep all processes from it.
-    let build = Box::pin(options.client(&session, connection));
-    let client = signals.or(explained(&session, connection, build)).await?;
+    let build = Box::pin(options.client(&database, connection));
+    let client = signals.or(explained(&database, connection, build)).await?;
     let verified = options.run(connection, &client, &mut signals).await;
     shut_down(&client).await;
     let report = verified?;
@@ -135,10 +133,10 @@ pub(super) async fn selftest(
 impl SelftestOptions {
     async fn client(
         &self,
-        session: &Arc<Session>,
+        database: &Database,
         connection: &ConnectOptions,
     ) -> Result<LockClient, Failure> {
-        let builder = self.host.builder(session, connection, self.load.ttl);
+        let builder = self.host.builder(database, connection, self.load.ttl);
         builder.build().await.map_err(not_built)
     }
 

@@ -2,16 +2,14 @@
 
 use std::error::Error;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use bakery_lock::schema::{self, Severity};
+use bakery_lock::schema::Severity;
 use clap::Args;
-use scylla::client::session::Session;
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::read_only_client;
-use crate::connect::ConnectOptions;
+use crate::connect::{ConnectOptions, Database};
 use crate::denied::Denied;
 use crate::failure::Failure;
 use crate::finding::Line;
@@ -68,59 +66,59 @@ pub(super) async fn status(
 
 /// Why the host gets no locks; empty if it does.
 async fn reasons(connection: &ConnectOptions, host: &str) -> Result<Vec<Line>, Failure> {
-    let session = match connection.connect().await {
-        Ok(session) => Arc::new(session),
+    let database = match connection.connect().await {
+        Ok(database) => database,
         Err(failure @ Failure::Unreachable(_)) => {
             return Ok(vec![error("connection", output::chain(&failure), None)]);
         }
         Err(failure) => return Err(failure),
     };
-    let looking = timeout(connection.timeout, look(&session, connection, host));
+    let looking = timeout(connection.timeout, look(&database, connection, host));
     Ok(looking.await.unwrap_or_else(|_| {
         let found = format!("no answer within {:?}", connection.timeout);
         vec![error("database", found, Some("run `lock-hosts doctor`".to_owned()))]
     }))
 }
 
-async fn look(session: &Arc<Session>, connection: &ConnectOptions, host: &str) -> Vec<Line> {
-    let mut lines = checks(session, connection, host).await;
+async fn look(database: &Database, connection: &ConnectOptions, host: &str) -> Vec<Line> {
+    let mut lines = checks(database, connection, host).await;
     if lines.iter().any(|line| line.fails(false)) {
         // The nodes that are down may be why.
-        let is_about_node = |line: &Line| line.subject.starts_with("node ");
+        let is_about_node =
+            |line: &Line| ["node ", "master "].iter().any(|it| line.subject.starts_with(it));
         lines.retain(|line| line.fails(false) || (line.fails(true) && is_about_node(line)));
         return lines;
     }
-    client(session, connection).await
+    client(database, connection).await
 }
 
 /// What `lock-hosts doctor` finds.
-async fn checks(session: &Arc<Session>, connection: &ConnectOptions, host: &str) -> Vec<Line> {
-    let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
+async fn checks(database: &Database, connection: &ConnectOptions, host: &str) -> Vec<Line> {
     let (report, registration) = tokio::join!(
-        Box::pin(schema::check(session, keyspace, lock_table, consistency)),
-        Box::pin(registration(session, connection, host)),
+        Box::pin(database.check(connection)),
+        Box::pin(registration(database, connection, host)),
     );
     let mut lines: Vec<_> = match report {
-        Ok(report) => report.findings.into_iter().map(Line::from).collect(),
-        Err(cause) => vec![database(&Failure::from(cause))],
+        Ok(findings) => findings.into_iter().map(Line::from).collect(),
+        Err(cause) => vec![trouble(&cause)],
     };
     lines.push(registration);
     lines
 }
 
 /// What a client finds.
-async fn client(session: &Arc<Session>, connection: &ConnectOptions) -> Vec<Line> {
-    match Box::pin(read_only_client(session, connection)).await {
+async fn client(database: &Database, connection: &ConnectOptions) -> Vec<Line> {
+    match Box::pin(read_only_client(database, connection)).await {
         Ok(client) => {
             let reasons = client.health().await.reasons;
             reasons.iter().map(|reason| error("locks", output::chain(reason), None)).collect()
         }
-        Err(failure) => vec![database(&failure)],
+        Err(failure) => vec![trouble(&failure)],
     }
 }
 
 /// An error of the database; one that it denied a permission names the grant.
-fn database(failure: &(dyn Error + 'static)) -> Line {
+fn trouble(failure: &(dyn Error + 'static)) -> Line {
     match Denied::cause_of(failure) {
         Some(denied) => error("database", denied.found(), Some(denied.advice())),
         None => error("database", output::chain(failure), None),

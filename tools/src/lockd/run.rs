@@ -66,14 +66,14 @@ pub(super) async fn serve(
     let tls = tls(&options)?;
     // Before the client, which looks for a recorder as it is built.
     let monitoring = monitoring(&options).await?;
-    let session = Arc::new(signals.or(connection.connect()).await?);
-    let builder = options.host.builder(&session, connection, options.ttl);
+    let database = signals.or(connection.connect()).await?;
+    let builder = options.host.builder(&database, connection, options.ttl);
     let builder = match &options.peers.0 {
         Some(peers) => builder.peers(peers.clone()),
         None => builder,
     };
     let build = Box::pin(async { builder.build().await.map_err(not_built) });
-    let client = signals.or(explained(&session, connection, build)).await?;
+    let client = signals.or(explained(&database, connection, build)).await?;
     let daemon = Arc::new(daemon(client, connection, &options, users).await?);
 
     // Before clients ask for them.
@@ -138,9 +138,9 @@ fn journal(
     options: &ServeOptions,
 ) -> Result<Journal, Failure> {
     let Some(path) = options.journal_path() else { return Ok(Journal::off()) };
-    let ConnectOptions { keyspace, lock_table, settings, .. } = connection;
+    let ConnectOptions { lock_table, settings, .. } = connection;
     let prefix = settings.prefix.as_deref().unwrap_or_default();
-    let table = format!("{keyspace}.{lock_table} {prefix}");
+    let table = format!("{} {lock_table} {prefix}", connection.registry_options());
     Journal::begin(path, client.id(), &table).map_err(Failure::system("the journal can't be made"))
 }
 

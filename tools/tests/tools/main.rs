@@ -6,6 +6,7 @@ mod help;
 mod lock_hosts;
 mod lockctl;
 mod lockd;
+mod masters;
 mod outages;
 mod output;
 mod rights;

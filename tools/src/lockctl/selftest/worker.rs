@@ -9,7 +9,6 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::pin::pin;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bakery_lock::{
@@ -142,9 +141,9 @@ async fn take_locks(connection: &ConnectOptions, options: &WorkerOptions) -> Res
 
 impl WorkerOptions {
     async fn client(&self, connection: &ConnectOptions) -> Result<LockClient, Failure> {
-        let session = Arc::new(connection.connect().await?);
+        let database = connection.connect().await?;
         // The order of a process's callers is checked.
-        let builder = self.host.builder(&session, connection, self.load.ttl).local_handoff(true);
+        let builder = self.host.builder(&database, connection, self.load.ttl).local_handoff(true);
         let builder = if self.load.peers {
             builder.peers(PeerOptions::new(([127, 0, 0, 1], 0).into()))
         } else {
