@@ -284,7 +284,7 @@ impl Link {
                 () = sleep(LOOK_PAUSE) => {}
                 () = self.doubted.notified() => {}
             }
-            match look_at(connection, looks % LOOKS_PER_QUESTION == 0).await {
+            match look_at(connection, looks.is_multiple_of(LOOKS_PER_QUESTION)).await {
                 Ok(None) => {}
                 Ok(Some(changed)) => return changed.to_owned(),
                 Err(CallError { why, .. }) => return why,
