@@ -11,7 +11,7 @@ use support::program::{self, Program};
 
 /// Short, but longer on a slow machine.
 fn ttl() -> Duration {
-    pace::scaled(Duration::from_secs(6))
+    pace::scaled(Duration::from_secs(10))
 }
 
 #[tokio::test]
