@@ -22,7 +22,7 @@ const RESTARTS: &str = "BAKERY_LOCK_MASTERS_RESTARTS";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long; scripts/nightly runs it"]
 async fn restarts_without_data_let_no_two_in() {
-    let restarts = environment::number(RESTARTS).unwrap_or(20);
+    let restarts = environment::number(RESTARTS).unwrap_or(6);
     let seed = environment::seed();
     let mut chance = environment::chance();
     let mut scene = Scene::new().await;

@@ -22,7 +22,7 @@ const GRANTS: &str = "BAKERY_LOCK_MASTERS_GRANTS";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long; scripts/nightly runs it"]
 async fn no_two_hold_while_servers_and_clients_fail() {
-    let grants = environment::number(GRANTS).unwrap_or(20_000);
+    let grants = environment::number(GRANTS).unwrap_or(5_000);
     fail(grants).await;
 }
 
