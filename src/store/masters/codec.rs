@@ -1,8 +1,9 @@
 //! How rows are written into the fields of a hash.
 //!
 //! A field names its row: `e/`, `t/` or `r/` (`entering::`, `tickets::`, `revoked::`) and the
-//! contender. Fields without a `/` belong to the object: `mark`, `rel` (the last release), `sweeps`
-//! and `prune` (when the server looks next for what it can forget).
+//! contender; that of another kind begins with a dot. Fields without a `/` belong to the object:
+//! `mark`, `rel` (the last release), `sweeps` and `prune` (when the server looks next for what it
+//! can forget).
 
 use std::time::Duration;
 
@@ -58,13 +59,12 @@ pub(super) fn cell(value: &str) -> Option<Cell> {
 
 /// The field of a row.
 pub(super) fn field(name: &str, contender: ContenderId) -> String {
-    let short = match name {
-        row_name::ENTERING => "e",
-        row_name::TICKETS => "t",
-        row_name::REVOKED => "r",
-        other => other,
-    };
-    format!("{short}/{contender}")
+    match name {
+        row_name::ENTERING => format!("e/{contender}"),
+        row_name::TICKETS => format!("t/{contender}"),
+        row_name::REVOKED => format!("r/{contender}"),
+        other => format!(".{other}/{contender}"),
+    }
 }
 
 /// The row that a field names; `None` if it names none.
@@ -78,7 +78,7 @@ pub(super) fn named(field: &str) -> Option<(String, ContenderId)> {
         "e" => row_name::ENTERING,
         "t" => row_name::TICKETS,
         "r" => row_name::REVOKED,
-        other => other,
+        other => other.strip_prefix('.')?,
     };
     Some((name.to_owned(), ContenderId { host, client, slot }))
 }
