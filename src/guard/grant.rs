@@ -123,8 +123,8 @@ pub(crate) enum GuardRequest {
         /// The caller that waits for the acknowledgement, if any.
         reply: Option<oneshot::Sender<Result<(), UnlockError>>>,
     },
-    /// A read has shown that the rows of the lock are gone. Boxed: it is the largest by far, and the
-    /// channel has room for 32 from the beginning.
+    /// A read has shown that the rows of the lock are gone. Boxed: it is the largest by far, and
+    /// the channel has room for 32 from the beginning.
     RowsLost(Box<Loss>),
     /// Issue a fencing token from those that the keeper of the place has reserved.
     IssueToken {
