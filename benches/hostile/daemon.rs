@@ -16,7 +16,7 @@ use crate::Arguments;
 /// The longest time for which the daemon may be busy with what a client left behind.
 const BUSY_MAX: Duration = Duration::from_secs(300);
 
-/// Without a request to the database for so long, a daemon is at rest.
+/// A daemon that sends the database no request for this long is at rest.
 const REST: Duration = Duration::from_millis(300);
 
 /// A daemon that runs. It is killed when this is dropped.
@@ -58,7 +58,7 @@ impl Daemon {
         let stderr = child.stderr.take().context("it is a pipe")?;
         let mut lines = BufReader::new(stderr);
         lines.read_line(&mut said)?;
-        // Its warnings, for as long as it runs: nobody would take them otherwise.
+        // Pass its warnings on while it runs: a full pipe would block it.
         thread::spawn(move || std::io::copy(&mut lines, &mut std::io::stderr()));
         let daemon = Daemon { child, socket };
         ensure!(said.contains("serves at"), "{said}");

@@ -103,8 +103,8 @@ fn measure(kind: Kind, arguments: &Arguments) -> Result<f64> {
     let daemon = Daemon::start(arguments, &[])?;
     let service = Service::start(&daemon.socket, arguments.clients)?;
     let window = Duration::from_millis(arguments.window);
-    let (mut alone, mut beside) = (Vec::new(), Vec::new());
-    let (mut slow_alone, mut slow_beside) = (Vec::new(), Vec::new());
+    let (mut alone, mut with) = (Vec::new(), Vec::new());
+    let (mut slow_alone, mut slow_with) = (Vec::new(), Vec::new());
     let (mut ratios, mut work) = (Vec::new(), Vec::new());
     // The first round warms up.
     for round in 0..=arguments.rounds {
@@ -124,7 +124,7 @@ fn measure(kind: Kind, arguments: &Arguments) -> Result<f64> {
             if round > 0 {
                 let (rates, slow) = if is_hostile {
                     work.push((after - before) as f64 / window.as_secs_f64());
-                    (&mut beside, &mut slow_beside)
+                    (&mut with, &mut slow_with)
                 } else {
                     (&mut alone, &mut slow_alone)
                 };
@@ -142,9 +142,9 @@ fn measure(kind: Kind, arguments: &Arguments) -> Result<f64> {
         "{:20} {:>10.0} {:>10.0} {ratio:>7.2} {:>9.0} {:>9.0} {:>12.0}",
         kind.name(),
         median(&mut alone),
-        median(&mut beside),
+        median(&mut with),
         median(&mut slow_alone),
-        median(&mut slow_beside),
+        median(&mut slow_with),
         median(&mut work),
     );
     Ok(ratio)

@@ -1,4 +1,4 @@
-//! Very many locks that one daemon holds.
+//! Many locks that one daemon holds.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn held(arguments: &Arguments, end: End) -> Result<()> {
     let (mut connection, again) = take(&daemon.socket, names, end)?;
     let taken = began.elapsed();
     let grown = memory(daemon.pid())?.saturating_sub(before);
-    let beside = service.window(WATCHED);
+    let meanwhile = service.window(WATCHED);
     let seen = daemon.figure("locks_held")?;
     service.stop()?;
     ensure!(seen >= names as u64, "only {seen} are held");
@@ -58,7 +58,7 @@ fn held(arguments: &Arguments, end: End) -> Result<()> {
     );
     println!(
         "  another lock and its release: {:.0} a second, p99 {:.0} µs; before {:.0}, p99 {:.0} µs",
-        beside.per_second, beside.slow, alone.per_second, alone.slow
+        meanwhile.per_second, meanwhile.slow, alone.per_second, alone.slow
     );
     if end == End::Connection {
         drop(connection);

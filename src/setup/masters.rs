@@ -259,16 +259,16 @@ mod tests {
 
     #[tokio::test]
     async fn addresses_are_checked_before_anything_is_sent() {
-        let told = async |addresses: &[&str]| {
+        let refusal = async |addresses: &[&str]| {
             let error = Masters::connect(addresses.iter().copied()).await;
             error.expect_err("they can't be used").to_string()
         };
-        let text = told(&["redis://a:1", "nonsense://:secret@b"]).await;
+        let text = refusal(&["redis://a:1", "nonsense://:secret@b"]).await;
         assert!(text.starts_with("master 2 has no address") && !text.contains("secret"), "{text}");
-        let text = told(&["rediss://:secret@a:1"]).await;
+        let text = refusal(&["rediss://:secret@a:1"]).await;
         assert!(text.starts_with("master 1") && !text.contains("secret"), "{text}");
         for count in [0, 2, 4, 11] {
-            let text = told(&vec!["redis://127.0.0.1:1"; count]).await;
+            let text = refusal(&vec!["redis://127.0.0.1:1"; count]).await;
             assert!(text.contains("give 3 or 5"), "{text}");
         }
     }

@@ -79,9 +79,10 @@ async fn restarts_without_data_let_no_two_in() {
 /// Restores the masters as an operator does, if a majority has lost its data.
 async fn is_restored(scene: &Scene) -> bool {
     let needs_operator = match masters::check(&scene.masters, "lock_table").await {
-        Ok(report) => report.findings.iter().any(|finding| {
-            finding.to_string().contains("if there are not so many, run `lock-hosts init`")
-        }),
+        Ok(report) => report
+            .findings
+            .iter()
+            .any(|finding| finding.to_string().contains("if fewer have, run `lock-hosts init`")),
         Err(error) => error.to_string().contains("run `lock-hosts init`"),
     };
     // A server may be on its way back.

@@ -117,7 +117,7 @@ async fn next_client_follows_a_killed_holder() {
     sleep(Duration::from_millis(700)).await;
     let killed = support::monotonic::now();
     let said = holder.kill().await;
-    let lease_end = said.last().expect("it told when its lease ends");
+    let lease_end = said.last().expect("it printed when its lease ends");
     let lease_end: u64 = lease_end.parse().expect("a lease ends at a number");
     let (guard, granted) = waiting.await.expect("the task does not panic");
     assert!(granted > lease_end, "let in {} ns before the lease ended", lease_end - granted);

@@ -18,26 +18,29 @@ async fn refusal(masters: &Masters) -> String {
 async fn table_has_to_be_created_first() {
     let servers = MasterServers::start(3);
     let masters = connect(&servers.urls()).await;
-    let told = refusal(&masters).await;
-    assert!(told.contains("no master has a record of lock table \"lock_table\""), "{told}");
-    assert!(told.contains("run `lock-hosts init`"), "{told}");
+    let refused_with = refusal(&masters).await;
+    assert!(
+        refused_with.contains("no master has a record of lock table \"lock_table\""),
+        "{refused_with}"
+    );
+    assert!(refused_with.contains("run `lock-hosts init`"), "{refused_with}");
     let nowhere: Vec<_> = (1..=3).map(|port| format!("redis://127.0.0.1:{port}")).collect();
-    let told = refusal(&connect(&nowhere).await).await;
-    assert!(told.contains("master 127.0.0.1:1: it is not connected"), "{told}");
+    let refused_with = refusal(&connect(&nowhere).await).await;
+    assert!(refused_with.contains("master 127.0.0.1:1: it is not connected"), "{refused_with}");
 }
 
 #[tokio::test]
 async fn other_settings_and_numbers_are_refused() {
     let scene = Scene::new().await;
     let error = masters::init(&scene.masters, &InitOptions::new()).await;
-    let told = error.expect_err("the settings differ").to_string();
-    assert!(told.contains("max_ttl 30s, max_clock_skew 1s"), "{told}");
+    let refused_with = error.expect_err("the settings differ").to_string();
+    assert!(refused_with.contains("max_ttl 30s, max_clock_skew 1s"), "{refused_with}");
     let again = masters::init(&scene.masters, &options()).await.expect("they are the same");
     assert!(!again.is_new && again.joined.is_empty(), "{again:?}");
 
     let one = connect(&scene.servers.urls()[..1]).await;
-    let told = refusal(&one).await;
-    assert!(told.contains("is kept by 3 masters, and 1 are given"), "{told}");
+    let refused_with = refusal(&one).await;
+    assert!(refused_with.contains("is kept by 3 masters, and 1 are given"), "{refused_with}");
     for max_ttl in [29, 601].map(std::time::Duration::from_secs) {
         let options = InitOptions::new().max_ttl(max_ttl);
         let error = masters::init(&scene.masters, &options).await.expect_err("it is out of range");
@@ -52,13 +55,16 @@ async fn server_named_twice_counts_once() {
     let urls = scene.servers.urls();
     let twice = connect(&[urls[0].clone(), urls[0].clone(), urls[1].clone()]).await;
     let report = masters::check(&twice, "lock_table").await.expect("two servers answer");
-    let told: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
-    assert!(told.iter().any(|told| told.contains("name each server once")), "{told:?}");
+    let refused_with: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
+    assert!(
+        refused_with.iter().any(|refused_with| refused_with.contains("name each server once")),
+        "{refused_with:?}"
+    );
     let fresh = MasterServers::start(1);
     let urls = vec![fresh.urls()[0].clone(); 3];
     let error = masters::init(&connect(&urls).await, &options()).await;
-    let told = error.expect_err("it is one server").to_string();
-    assert!(told.contains("name each server once"), "{told}");
+    let refused_with = error.expect_err("it is one server").to_string();
+    assert!(refused_with.contains("name each server once"), "{refused_with}");
 }
 
 #[tokio::test]
@@ -67,7 +73,7 @@ async fn unfit_servers_take_no_part() {
     let other = MasterServers::start(1);
     let address = other.address(0);
     let follow = format!("REPLICAOF {} {}", address.ip(), address.port());
-    for (command, undo, told) in [
+    for (command, undo, refused_with) in [
         (
             "CONFIG SET maxmemory-policy allkeys-lru",
             "CONFIG SET maxmemory-policy noeviction",
@@ -78,7 +84,7 @@ async fn unfit_servers_take_no_part() {
         assert_eq!(scene.servers.command(0, command), "+OK");
         // A server is asked what it is when it is connected to.
         let masters = connect(&scene.servers.urls()).await;
-        scene::wait_for_finding(&masters, told).await;
+        scene::wait_for_finding(&masters, refused_with).await;
         assert_eq!(scene.servers.command(0, undo), "+OK");
     }
 }
@@ -125,8 +131,8 @@ async fn server_with_replicas_is_refused() {
             }
         }
     };
-    let told = support::pace::within_limit("a replica", refused).await;
-    assert!(told.contains("it has 1 replica(s)"), "{told}");
+    let refused_with = support::pace::within_limit("a replica", refused).await;
+    assert!(refused_with.contains("it has 1 replica(s)"), "{refused_with}");
     let masters = Masters::connect_despite_replicas(servers.urls()).await.expect("it is one");
     masters::init(&masters, &options().fresh(true)).await.expect("replicas are allowed");
 }
@@ -168,8 +174,8 @@ async fn user_with_the_documented_rights_takes_locks() {
     masters::init(&masters, &options().fresh(true)).await.expect("it has the rights");
     let client = built(scene::builder(&masters)).await;
     client.lock("name").await.expect("it is free").unlock().await.expect("it was held");
-    let told = refusal(&connect(&servers.urls()).await).await;
-    assert!(told.contains("it is not connected"), "{told}");
+    let refused_with = refusal(&connect(&servers.urls()).await).await;
+    assert!(refused_with.contains("it is not connected"), "{refused_with}");
 }
 
 // Goal: what a server of another set acknowledges does not count.

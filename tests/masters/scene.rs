@@ -34,7 +34,7 @@ impl Scene {
         Scene { servers, masters }
     }
 
-    /// A builder of clients whose callers wait as long as tests do.
+    /// A builder of clients whose callers have the time limit of tests.
     pub(crate) fn builder(&self) -> LockClientBuilder {
         builder(&self.masters)
     }
@@ -55,7 +55,7 @@ pub(crate) async fn connect(urls: &[String]) -> Masters {
     Masters::connect(urls).await.expect("these are addresses")
 }
 
-/// A builder of clients whose callers wait as long as tests do.
+/// A builder of clients whose callers have the time limit of tests.
 pub(crate) fn builder(masters: &Masters) -> LockClientBuilder {
     let builder = LockClient::builder_on_masters(masters).host("test-host");
     builder.ttl(MAX_TTL).acquire_timeout(pace::limit())

@@ -137,13 +137,13 @@ async fn supervise(
     mut orders: mpsc::UnboundedReceiver<Order>,
     grants: Arc<AtomicUsize>,
 ) -> Vec<Grant> {
-    let mut told = Vec::new();
+    let mut read = Vec::new();
     let start =
         |seed: u64| Program::start("storm::storming_program", &format!("{urls} {seed}"), &[]);
     let mut program = start(seed);
     let mut take = |line: Option<String>| {
         let grant = line.filter(|line| line != GOING_ON)?;
-        told.push(grant.parse::<GrantLine>().expect("programs tell grants").0);
+        read.push(grant.parse::<GrantLine>().expect("programs print grants").0);
         grants.fetch_add(1, Ordering::Relaxed);
         Some(())
     };
@@ -158,7 +158,7 @@ async fn supervise(
                     program = start(seed);
                 }
             },
-            order = orders.recv() => match order.expect("the storm goes on") {
+            order = orders.recv() => match order.expect("the storm has not ended") {
                 Order::Kill => {
                     for line in program.kill().await {
                         // The last line may be cut.
@@ -176,7 +176,7 @@ async fn supervise(
                     for line in program.finish().await {
                         take(Some(line));
                     }
-                    return told;
+                    return read;
                 }
             },
         }
@@ -219,7 +219,7 @@ async fn storming_program() {
     let urls: Vec<_> = urls.split(',').map(str::to_owned).collect();
     let seed: u64 = seed.parse().expect("an order ends with a seed");
     let is_over = Arc::new(AtomicBool::new(false));
-    let told = {
+    let printing = {
         let is_over = Arc::clone(&is_over);
         tokio::task::spawn_blocking(move || {
             program::wait_for_word();
@@ -243,7 +243,7 @@ async fn storming_program() {
     }
     tasks.join_all().await;
     living.abort();
-    told.await.expect("it does not panic");
+    printing.await.expect("it does not panic");
 }
 
 async fn take_locks(client: LockClient, mut chance: StdRng, is_over: Arc<AtomicBool>) {

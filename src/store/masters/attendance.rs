@@ -137,10 +137,10 @@ impl Attendance<'_> {
 
     fn how_to_restore(&self, plan: &Plan) -> String {
         if plan.can_restore() {
-            return "it is being told which data it had".to_owned();
+            return "its record is being restored".to_owned();
         }
         format!(
-            "it comes back once {} others answer that have theirs; if there are not so many, run \
+            "it comes back once {} others answer that have theirs; if fewer have, run \
              `lock-hosts init`",
             majority(plan.places.len())
         )
@@ -196,7 +196,7 @@ impl Attendance<'_> {
     ) -> Result<(), MastersTrouble> {
         let arguments = [record.epoch.to_string(), record.run_id.clone(), run_id, durable];
         let keys = std::slice::from_ref(&self.keys.record);
-        self.told(connection, Script::Adopt, keys, &arguments).await
+        self.instruct(connection, Script::Adopt, keys, &arguments).await
     }
 
     async fn install(
@@ -210,11 +210,11 @@ impl Attendance<'_> {
         let (has, view) = (has.to_string(), view.to_string());
         let arguments = [epoch.to_string(), has, view, members_text(members)];
         let keys = std::slice::from_ref(&self.keys.record);
-        self.told(connection, Script::Install, keys, &arguments).await
+        self.instruct(connection, Script::Install, keys, &arguments).await
     }
 
     /// Runs a script that does something only if a record is as it was seen.
-    async fn told(
+    async fn instruct(
         &self,
         connection: &Connection,
         script: Script,
@@ -313,7 +313,7 @@ impl Attendance<'_> {
             arguments.extend([field.clone(), value.clone()]);
         }
         let keys = [self.keys.record.clone(), self.keys.registry.clone()];
-        self.told(connection, Script::Join, &keys, &arguments).await
+        self.instruct(connection, Script::Join, &keys, &arguments).await
     }
 
     /// The newest of the registry that any of these servers has. It has no TTL, so a server that

@@ -32,7 +32,7 @@ pub(super) struct Cell {
     pub(super) content: String,
 }
 
-/// The cells with this end live for ever, as the scripts have it.
+/// The end of cells that have none, as in the scripts.
 const FOREVER_MILLIS: i64 = 999_999_999_999_999;
 
 impl Cell {
@@ -290,8 +290,8 @@ mod tests {
         let foreign = ["x", "e/1/2/3"];
         for (field, value) in foreign.map(|field| (field.to_owned(), "hello".to_owned())) {
             let error = Merged::of(&[copy(&[(field.clone(), value)])]).expect_err("it is foreign");
-            let told = std::error::Error::source(&error).expect("it has a cause").to_string();
-            assert!(error.is_permanent() && told.contains(&format!("{field:?}")), "{told}");
+            let cause = std::error::Error::source(&error).expect("it has a cause").to_string();
+            assert!(error.is_permanent() && cause.contains(&format!("{field:?}")), "{cause}");
         }
         let odd = copy(&[("e/here".to_owned(), value(1, 'L', NOW + 1, "x"))]);
         assert!(Merged::of(&[odd]).expect("its value is one").rows().is_err());

@@ -34,7 +34,7 @@ impl Facts {
             let setting = async |name: &str| {
                 let mut get = redis::cmd("CONFIG");
                 get.arg("GET").arg(name);
-                // Who may not ask is not told, and it counts as the less durable.
+                // A user without the right to ask gets no answer: it counts as the less durable.
                 let value = connection.ask(&get).await.ok()?;
                 reply::pairs(&value)?.pop().map(|(_, value)| value)
             };
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn unfit_servers_are_refused_with_what_to_do() {
-        for (from, to, told) in [
+        for (from, to, expected) in [
             ("redis_version:7", "redis_version:4", "use 5 or later"),
             ("role:master", "role:slave", "name a master of its own"),
             ("role:master", "role:active-replica", "name a master of its own"),
@@ -139,7 +139,7 @@ mod tests {
         ] {
             let facts = Facts::of(&INFO.replace(from, to));
             let refusal = facts.refusal(false).expect("it is refused");
-            assert!(refusal.contains(told), "{refusal}");
+            assert!(refusal.contains(expected), "{refusal}");
         }
         let with_replicas = Facts::of(&INFO.replace("slaves:0", "slaves:1"));
         assert_eq!(with_replicas.refusal(true), None);

@@ -220,7 +220,7 @@ impl Link {
         self.state.subscribe()
     }
 
-    /// Keeps a connection open, for ever.
+    /// Keeps a connection open, and never returns.
     pub(super) async fn keep(&self) {
         let mut pause = RECONNECT_PAUSE;
         loop {

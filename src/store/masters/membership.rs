@@ -6,9 +6,9 @@
 //!
 //! A server that may have lost data gets a new epoch. First a majority of servers, *not counting
 //! that one*, goes over to a view with it; from then on the earlier view reaches no majority any
-//! more, whoever answers for the lost server elsewhere. Then the server is told, copies the
+//! more, whoever answers for the lost server elsewhere. Then the server records it, copies the
 //! registry, and takes no part until all that was acknowledged before is over: rows have a TTL, and
-//! fences are below the clocks by then (`fence.rs`), whatever it forgot of them.
+//! fences are below the clocks by then (M10), whatever it forgot of them.
 //!
 //! [`judge`] decides from what the servers show; it does no I/O.
 
@@ -50,7 +50,7 @@ pub(super) enum Place {
     Lost { index: usize, view: Option<View> },
 }
 
-/// What a member has to be told.
+/// What is to be done about a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemberTask {
     Nothing,

@@ -166,7 +166,7 @@ impl Masters {
         &self.shared.resolved
     }
 
-    /// Opens a lock table, and has its servers looked at for as long as the store is used.
+    /// Opens a lock table, and has its servers looked at while the store is used.
     pub(crate) async fn open(&self, lock_table: &str) -> Result<Arc<MastersStore>, MastersTrouble> {
         let store = self.open_once(lock_table).await?;
         let attendant = Attendant { store: Arc::downgrade(&store), masters: self.clone() };

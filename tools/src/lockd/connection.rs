@@ -32,7 +32,7 @@ const TURN_MAX: Duration = Duration::from_micros(25);
 /// What it costs, besides the commands themselves, to read some and to write their answers.
 const EXCHANGE_COST: Duration = Duration::from_micros(15);
 
-/// Commands under way that cost a client nothing: it may have so many without waiting for answers.
+/// How many commands a client may have under way, without waiting for answers, at no cost.
 const UNDER_WAY_FREE: usize = 4;
 
 /// What one more of them costs: it is work of other tasks, and may be some for the database.

@@ -42,7 +42,7 @@ const UNLOCKS_MAX: usize = 512;
 /// A TTL that no table allows.
 const ABSURD: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// At most so many adopted locks are released at once: very many may end together.
+/// How many adopted locks are released at once at most: many may end together.
 pub(super) const RELEASES_AT_ONCE: usize = 64;
 
 /// What all connections share.

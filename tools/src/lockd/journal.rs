@@ -1,7 +1,7 @@
 //! The journal: what clients were promised for a time, as the next daemon must know it if this one
 //! is killed.
 //!
-//! Each process has a file of its own, which it locks for as long as it lives. A promise is written
+//! Each process has a file of its own, which it locks while it runs. A promise is written
 //! before the client learns of it; the end of a lock before its release begins, because others may
 //! use its rows then. It is written to the system alone, not to a disk: a process that is killed
 //! loses nothing of it, and what a machine loses ends with it.
@@ -28,7 +28,7 @@ use super::peer::Peer;
 use super::users::LockName;
 use crate::output;
 
-/// A file is written anew once it has twice the size that it needs, and at least this one.
+/// A file is rewritten once it has twice the size that it needs, and at least this one.
 const REWRITE_MIN: u64 = 1 << 20;
 
 /// After a failure it is tried again to write a file.
@@ -51,7 +51,7 @@ struct State {
     buffer: Vec<u8>,
     /// The number of the lock that was noted last.
     last: u64,
-    /// The size from which on the file is written anew.
+    /// The size from which on the file is rewritten.
     rewrite_at: u64,
     /// When it could not be written: it says nothing since.
     failed: Option<Boot>,
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn journal_that_cannot_be_written_says_nothing_until_it_can() {
+    fn unwritable_journal_is_empty_until_it_can_be_written() {
         let directory = tempfile::tempdir().expect("there is room");
         let (one, locks) = (journal(&directory, "this", TABLE), Locks::default());
         let next = journal(&directory, "this", TABLE);

@@ -1,20 +1,20 @@
 //! How fast one client may go while others wait.
 //!
 //! All connections share one thread, and what one has done is paid for with the time of others: a
-//! client that sends without end gets a ninth of the thread as long as there is other work, and all
-//! of it otherwise.
+//! client that sends without end gets a ninth of the thread while there is other work, and all of
+//! it otherwise.
 
 use std::time::{Duration, Instant};
 
 use tokio::task::yield_now;
 
-/// For each moment of work, others must have had so many.
+/// How much time others must have had for each moment of work.
 const SHARE: u32 = 8;
 
 /// What may be owed without waiting: those that send a few commands at a time never wait.
 const FREE: Duration = Duration::from_micros(200);
 
-/// Others that took less time, did nothing: so long takes a look at what has come.
+/// Others that took less time did nothing but look at what has come.
 const ALONE: Duration = Duration::from_micros(5);
 
 /// What is owed to others.

@@ -89,7 +89,7 @@ pub(super) async fn serve(
 
     serving.closing.cancel();
     end(&daemon, &options, &mut signals).await;
-    // The lock of its journal ends with the process, not before: so long, it may still write.
+    // The lock of its journal ends with the process, not before: until then it may still write.
     std::mem::forget(daemon);
     Ok(())
 }

@@ -142,7 +142,7 @@ fn replaced_server_is_refused() {
     assert_eq!(plan(&sights(NOW + 1)).places[1], expected);
 }
 
-// Goal: the newest view counts, and members that have an earlier one are told.
+// Goal: the newest view counts, and members with an earlier one are brought up to date.
 #[test]
 fn view_of_another_client_is_completed() {
     let newer = here("run0", Some(Record { view: view(2), ..record(0, 3) }));

@@ -14,7 +14,7 @@ for i = 1, #all, 2 do
     sweeps = all[i + 1]
   end
 end
--- Earlier sweeps stay as long as they hide what this one does not.
+-- Earlier sweeps stay while they hide what this one does not.
 local kept = ''
 for earlier, ends, by in string.gmatch(sweeps, '(%d+) (%d+) ([^;]*);') do
   local is_covered = not higher(earlier, horizon)

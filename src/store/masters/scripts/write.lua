@@ -1,5 +1,5 @@
--- ARGV: as above, then for each cell its field, stamp, L or D, ms to live (-1: for ever), content.
--- With keep 0, key and cells stay for ever.
+-- ARGV: as above, then for each cell its field, stamp, L or D, ms to live (-1: without end), content.
+-- With keep 0, key and cells have no end.
 local FOREVER = 999999999999999
 local function larger(one, other)
   for i = 1, math.min(#one, #other) do

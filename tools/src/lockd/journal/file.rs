@@ -1,4 +1,4 @@
-//! Files of the journal. Each daemon has one, under a file lock for as long as its process lives:
+//! Files of the journal. Each daemon has one, under a file lock while its process lives:
 //! who gets the lock of another one knows that its process has ended.
 
 use std::fs::{self, File, OpenOptions};

@@ -15,7 +15,7 @@ use support::pace;
 
 use super::redis::{EXTEND, RELEASE};
 use super::wire::Wire;
-use super::{Daemon, LONG, socket, until_taken};
+use super::{Daemon, KILLS, LOCKS, LONG, Promises, socket, until_taken};
 use crate::command::{Tool, replicas};
 
 /// Rows live for this long, so that whatever is free before was released.
@@ -295,10 +295,6 @@ async fn renewals_of_long_locks_are_noted() {
     assert!(wire.done(&["SET", "k", "two", "NX", "PX", LONG]).is_ok());
 }
 
-/// How often a daemon is killed, and with how many locks each time.
-const KILLS: usize = 10;
-const LOCKS: usize = 20;
-
 // Goal: promises outlive killed daemons also if the next one adopts them: no other owner has a lock
 // before its time is over or its owner has released it.
 // Method: kill daemons at random moments, let half of the owners release their locks at the next
@@ -312,7 +308,7 @@ async fn promises_outlive_adoptions() {
     let mut one = other.another(&["--ttl", TTL]).await;
     // They have the same socket, and would remove it.
     let mut gone = Vec::new();
-    let (mut promises, mut least, mut most) = (0, Duration::MAX, Duration::ZERO);
+    let mut promises = Promises::new();
     for _ in 0..repeats(KILLS) {
         let mut here = one.connect();
         let mut held = Vec::new();
@@ -338,9 +334,7 @@ async fn promises_outlive_adoptions() {
                     return true;
                 }
                 if let Some(promised) = promised {
-                    let late = Instant::now().checked_duration_since(*promised);
-                    let late = late.unwrap_or_else(|| panic!("{name} was free before its time"));
-                    (promises, least, most) = (promises + 1, least.min(late), most.max(late));
+                    promises.is_free(name, *promised);
                 }
                 assert_eq!(there.done(&["DEL", name]).number(), 1);
                 false
@@ -349,7 +343,7 @@ async fn promises_outlive_adoptions() {
         }
         gone.push(std::mem::replace(&mut one, next));
     }
-    println!("{promises} promises were kept; free {least:?} to {most:?} later");
+    println!("{promises}");
 }
 
 /// Clients of a daemon, and the locks for which all of them compete.

@@ -9,10 +9,11 @@ mod redis;
 mod several;
 mod wire;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::pace;
 use tokio::process::Child;
@@ -20,6 +21,38 @@ use tokio::sync::OnceCell;
 
 use self::wire::Wire;
 use crate::command::{Tool, line};
+
+/// How often a daemon is killed in long tests, and with how many locks each time.
+const KILLS: usize = 10;
+const LOCKS: usize = 20;
+
+/// Promises that were kept, and how much later their locks were free.
+struct Promises {
+    count: usize,
+    least: Duration,
+    most: Duration,
+}
+
+impl Promises {
+    fn new() -> Self {
+        Promises { count: 0, least: Duration::MAX, most: Duration::ZERO }
+    }
+
+    /// A lock is free, which was promised until a moment.
+    fn is_free(&mut self, name: &str, promised: Instant) {
+        let late = Instant::now().checked_duration_since(promised);
+        let late = late.unwrap_or_else(|| panic!("{name} was free before its time"));
+        self.count += 1;
+        (self.least, self.most) = (self.least.min(late), self.most.max(late));
+    }
+}
+
+impl fmt::Display for Promises {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Promises { count, least, most } = self;
+        write!(f, "{count} promises were kept; free {least:?} to {most:?} later")
+    }
+}
 
 /// A daemon that runs. It is killed when this is dropped.
 struct Daemon {
@@ -135,7 +168,7 @@ const LONG: &str = "30000";
 
 /// Tries again and again until a lock is free; how long that took.
 fn until_taken(wire: &mut Wire, words: &[&str]) -> Duration {
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     while wire.call(words).is_nil() {
         assert!(began.elapsed() < pace::limit(), "it stays taken");
         std::thread::sleep(Duration::from_millis(5));
