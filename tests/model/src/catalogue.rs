@@ -1,5 +1,6 @@
 //! All searches: what holds, and what each flaw breaks. Those of turns are in [`of_turns`].
 
+mod of_exchanges;
 mod of_objects;
 mod of_turns;
 
@@ -74,19 +75,23 @@ pub enum Expected {
 pub(crate) fn entries() -> Vec<Entry> {
     let holds = sound()
         .into_iter()
+        .chain(of_exchanges::sound())
         .chain(of_sweeps())
         .chain(of_tokens())
         .chain(of_turns::sound())
         .chain(of_objects::sound())
         .map(|(name, length, subject)| Entry { name, length, expected: Expected::Holds, subject });
-    let caught = flawed().into_iter().chain(of_turns::flawed()).chain(of_objects::flawed()).map(
-        |(name, subject)| Entry {
+    let caught = flawed()
+        .into_iter()
+        .chain(of_exchanges::flawed())
+        .chain(of_turns::flawed())
+        .chain(of_objects::flawed())
+        .map(|(name, subject)| Entry {
             name,
             length: Length::Short,
             expected: Expected::Caught,
             subject,
-        },
-    );
+        });
     holds.chain(caught).collect()
 }
 
