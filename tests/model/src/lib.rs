@@ -19,6 +19,7 @@
 pub mod search;
 
 mod catalogue;
+mod dead;
 mod lease;
 mod members;
 mod objects;

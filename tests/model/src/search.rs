@@ -10,6 +10,7 @@ use stateright::{Checker, HasDiscoveries, Model, Path};
 
 use crate::catalogue::{self, Subject};
 use crate::core::bakery::SeededBug;
+use crate::dead::Dead;
 use crate::lease::Expiry;
 use crate::members::Members;
 use crate::objects::Objects;
@@ -153,6 +154,10 @@ impl Search {
             }
             Subject::Members(plan) => {
                 let model = Members::new(*plan, Arc::clone(&sightings));
+                search(model, threads, &sightings, plan.must_see)
+            }
+            Subject::Dead(plan) => {
+                let model = Dead::new(*plan, Arc::clone(&sightings));
                 search(model, threads, &sightings, plan.must_see)
             }
             Subject::Turns(plan) => {

@@ -114,9 +114,17 @@ pub(crate) enum Sight {
     ViewRefused,
     /// A read shows the row that another client may rely on.
     RowMet,
+    /// A process grants its lock once more before it dies.
+    SecondOwner,
+    /// The rows of a dead process are deleted.
+    DeletedForDead,
+    /// They are gone, or of another round.
+    NothingToDelete,
+    /// A write of a dead process comes after the delete of its rows, and is above it.
+    LateRow,
 }
 
-const SIGHTS: [Sight; 54] = [
+const SIGHTS: [Sight; 58] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -171,6 +179,10 @@ const SIGHTS: [Sight; 54] = [
     Sight::ServerWaits,
     Sight::ViewRefused,
     Sight::RowMet,
+    Sight::SecondOwner,
+    Sight::DeletedForDead,
+    Sight::NothingToDelete,
+    Sight::LateRow,
 ];
 
 /// How often which was come across.
