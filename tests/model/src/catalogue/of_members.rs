@@ -107,7 +107,8 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
 }
 
 pub(super) fn flawed() -> Vec<(&'static str, Subject)> {
-    let of = |flaw, plan| Subject::Members(Plan { flaw: Some(flaw), ..plan });
+    let of = |flaw, plan| Subject::Members(Plan { flaw: Some(flaw), looks: [1, 1], ..plan });
+    let counted = Plan { flaw: Some(Flaw::LostServerCounts), looks: [0, 2], ..MISLED };
     vec![
         ("flaw: masters join first", of(Flaw::JoinsFirst, MISLED)),
         ("flaw: masters do not wait", of(Flaw::NoWait, TWO)),
@@ -116,7 +117,7 @@ pub(super) fn flawed() -> Vec<(&'static str, Subject)> {
         ("flaw: masters without the epoch in the gate", of(Flaw::NoEpochInGate, FOLLOWER)),
         ("flaw: masters keep their epoch", of(Flaw::EpochReused, MISLED)),
         ("flaw: masters apply late rows", of(Flaw::NoLateLimit, LATE)),
-        ("flaw: masters count the lost one", of(Flaw::LostServerCounts, MISLED)),
+        ("flaw: masters count the lost one", Subject::Members(counted)),
         ("flaw: masters are reached without a look", of(Flaw::Reconnects, SNAPSHOTS)),
         ("broken: masters follow each other", Subject::Members(Plan { losses_max: 2, ..FOLLOWER })),
         (
