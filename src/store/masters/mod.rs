@@ -39,13 +39,12 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use self::attendance::{Attendance, MemberState, Members, Restore};
+use self::attendance::{Attendance, MemberState, Members, Restore, Sight};
 use self::cells::{Copy, Merged};
 pub(crate) use self::error::MastersTrouble;
 use self::keys::Keys;
 use self::link::{CallError, Link, LinkState, TRY_TIMEOUT};
 use self::listing::Listing;
-use self::membership::Sight;
 use self::quorum::{NoQuorum, quorum};
 pub(crate) use self::record::MastersSettings;
 use self::reply::Reply;
