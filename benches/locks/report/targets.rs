@@ -27,7 +27,7 @@ pub(crate) fn judge(records: &[Record], redis_delay: Duration) -> Vec<Outcome> {
     outcomes
 }
 
-/// Uncontended: two requests and one against one and one, so the round trips alone are 1.5 to 1.
+/// Uncontended: as many round trips as Redlock, one to lock and one to unlock.
 fn alone_on_redis(records: &[Record], redis_delay: Duration) -> [Outcome; 2] {
     let (ours, both) = (alone(Kind::Masters.label()), "both_ms.p50");
     let (bound, what) = if redis_delay < FAR {

@@ -10,8 +10,6 @@ use crate::lease::Course;
 use crate::scenario::{CALM, Flaw, LockRequest, Scenario, Troubles};
 use crate::sightings::Sight;
 
-const DYING: Troubles = Troubles { deaths: 1, ..CALM };
-
 /// What holds.
 pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
     use Length::{Long, Short};
@@ -38,11 +36,6 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("two with two limits that exchange", Short, Replicas(all(&[LIMITED, OTHER_LIMIT]))),
         ("three that exchange", Long, Replicas(with(&THREE, CALM, ORDINARY))),
         ("three that exchange, given up", Long, Replicas(with(&THREE, GIVING_UP, ORDINARY))),
-        (
-            "three that exchange, of which one dies",
-            Long,
-            Replicas(with(&THREE, DYING, &[Sight::HolderDied, Sight::ContenderDied])),
-        ),
         (
             "three that exchange, whose requests fail",
             Long,
