@@ -58,6 +58,12 @@ const FOLLOWER: Plan = Plan {
     must_see: &[Sight::ServerReplaced, Sight::RowMet],
     ..ONE
 };
+const MIXED: Plan = Plan {
+    losses: &[Loss::Emptied, Loss::OldSnapshot, Loss::Follows(2)],
+    losses_max: 2,
+    has_silence: true,
+    ..ONE
+};
 const DURABLE: Plan = Plan {
     losses: &[Loss::Kept, Loss::Restarted],
     losses_max: 2,
@@ -65,7 +71,6 @@ const DURABLE: Plan = Plan {
     must_see: &[Sight::ServerAdopted, Sight::ServerJoined, Sight::ServerBack, Sight::RowMet],
     ..ONE
 };
-const TORN: Plan = Plan { is_torn: true, looks: [1, 1], ..TWO };
 const LATE: Plan = Plan {
     rounds: 2,
     looks: [1, 0],
@@ -84,6 +89,7 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
     let of = |length, plan| (length, Subject::Members(plan));
     let once = |plan| of(Short, Plan { looks: [1, 1], ..plan });
     let twice = |plan| of(Long, Plan { looks: [1, 2], ..plan });
+    let torn = |plan| of(Long, Plan { is_torn: true, looks: [1, 1], ..plan });
     let searches = [
         ("masters, one loses its data", of(Short, Plan { looks: [1, 2], ..ONE })),
         ("masters, one loses its data, one is silent", of(Long, Plan { has_silence: true, ..ONE })),
@@ -98,8 +104,10 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("masters, a wrong address of the writer", of(Short, MISLED_WRITER)),
         ("masters, a wrong address, and a loss", once(MISLED_AND_LOST)),
         ("masters, a wrong address, and a loss, three looks", twice(MISLED_AND_LOST)),
+        ("masters, a wrong address, and a loss, looked at one by one", torn(MISLED_AND_LOST)),
+        ("masters, mixed losses", of(Long, Plan { looks: [1, 1], ..MIXED })),
         ("masters, late rows", of(Short, LATE)),
-        ("masters, looked at one by one", of(Long, TORN)),
+        ("masters, looked at one by one", torn(TWO)),
         ("masters, contenders", of(Short, CONTENDERS)),
         ("masters, contenders that both look", of(Long, Plan { looks: [1, 1], ..CONTENDERS })),
     ];
