@@ -17,8 +17,8 @@ use std::time::Duration;
 use bakery_lock::LockClient;
 use tokio::time::sleep;
 
+use super::scene::Scene;
 use support::polls::poll_at_most;
-use support::scene::Scene;
 
 const BETWEEN_POLLS: Duration = Duration::from_micros(100);
 

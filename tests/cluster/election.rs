@@ -10,12 +10,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use super::scene::{Scene, built};
 use support::environment::{chance, number};
 use support::history::{Moment, inside};
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
-use support::scene::{Scene, built};
 
 const WATCH: Duration = Duration::from_millis(400);
 /// How long a candidate waits longer than the next better one.
@@ -176,9 +176,8 @@ impl Candidates {
     /// Starts a candidate's process.
     async fn stand(&mut self, candidate: u8) {
         let Candidates { scene, object, seats, .. } = self;
-        let order = format!("{} {object} {seats} {candidate}", scene.keyspace);
-        let nodes = support::nodes().await;
-        let mut program = Program::start("election::candidate", &order, &nodes);
+        let order = format!("{object} {seats} {candidate}");
+        let mut program = scene.start("election::candidate", &order);
         program.expect("ready").await;
         let (orders, receiver) = mpsc::unbounded_channel();
         let reading = tokio::spawn(serve(program, candidate, receiver, self.sender.clone()));
@@ -331,7 +330,8 @@ async fn serve(
 #[tokio::test]
 async fn candidate() {
     let Some(order) = program::order() else {
-        let client = Scene::new().await.client().await;
+        let scene = Scene::new().await;
+        let client = scene.client().await;
         let election = client.election(support::unique("election"));
         let leadership = election.campaign().await.expect("it is the only one");
         let shown = election.observe().try_next().await.expect("the cluster answers");
@@ -339,11 +339,12 @@ async fn candidate() {
         assert!(shown.iter().all(|leader| leader.client == shown[0].client), "{shown:?}");
         return leadership.resign().await.expect("it led");
     };
+    let (scene, order) = Scene::of(&order).await;
     let words: Vec<_> = order.split(' ').collect();
-    let [keyspace, object, seats, priority] = words[..] else {
+    let [object, seats, priority] = words[..] else {
         panic!("not an order: {order}");
     };
-    let client = built(Scene::in_keyspace(keyspace).await.builder().ttl(ttl())).await;
+    let client = built(scene.builder().ttl(ttl())).await;
     let seats: u32 = seats.parse().expect("an order has the number of seats");
     let election = client.election(object).seats(seats);
     let election = election.priority(priority.parse().expect("an order ends with a priority"));

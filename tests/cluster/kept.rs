@@ -12,13 +12,13 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::subleases::{peer, ttl};
+use super::scene::{Scene, built};
+use super::subleases::{peer, ttl};
 use support::environment::{chance, repeats};
 use support::history::{Moment, overlap};
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
-use support::scene::{Scene, built};
 
 /// This often a keeper is killed, and stopped,
 const KILLS: usize = 40;
@@ -187,8 +187,7 @@ impl Case {
     async fn begin(scene: &Scene, chance: &mut StdRng) -> Self {
         let name = support::unique("kept");
         let pause = chance.random_range(PAUSES);
-        let order = format!("{} {name} {pause}", scene.keyspace);
-        let mut keeper = Program::start("kept::keeping_program", &order, &support::nodes().await);
+        let mut keeper = scene.start("kept::keeping_program", &format!("{name} {pause}"));
         let id = keeper.next().await.and_then(|id| id.parse().ok());
         let others =
             vec![peer(scene).await, peer(scene).await, built(scene.builder().ttl(ttl())).await];
@@ -351,10 +350,9 @@ async fn keeping_program() {
         scene.wait_until_deleted(&name).await;
         return client.shutdown().await.expect("nothing is left");
     };
-    let mut words = order.split(' ');
-    let mut word = || words.next().expect("an order has three words");
-    let (scene, name) = (Scene::in_keyspace(word()).await, word());
-    let pause = Duration::from_millis(word().parse().expect("a pause is a number"));
+    let (scene, order) = Scene::of(&order).await;
+    let (name, pause) = order.split_once(' ').expect("an order is a name and a pause");
+    let pause = Duration::from_millis(pause.parse().expect("a pause is a number"));
     let client = peer(&scene).await;
     program::say(&client.id().to_string());
     let ending = spawn_blocking(program::wait_for_word);

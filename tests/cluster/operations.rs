@@ -5,7 +5,7 @@ use std::time::Instant;
 use bakery_lock::{LockClient, Statistics};
 use tokio::task::JoinSet;
 
-use support::scene::{Scene, built};
+use super::scene::{Scene, built};
 
 // Goal: an uncontended lock is one write and one read, and an unlock one delete. A try costs the
 // same.

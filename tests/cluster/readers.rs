@@ -16,13 +16,13 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
+use super::scene::{Scene, built};
 use support::environment::{chance, number};
 use support::history::{Moment, inside, lingering, overlap, overlap_between, rounds};
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
 use support::record::record_rounds;
-use support::scene::{Scene, built};
 
 /// What the tasks of the programs do, and how many of them a program has: 16 readers and 2 writers
 /// in 6 programs.
@@ -181,11 +181,11 @@ impl Programs {
         let held = Arc::<Counts>::default();
         for (role, tasks) in PROGRAMS {
             let seed: u64 = chance.random();
-            let order = format!("{} {object} {role:?} {tasks} {limit} {seed}", scene.keyspace);
-            let program = started(&order).await;
+            let order = format!("{object} {role:?} {tasks} {limit} {seed}");
+            let program = started(scene, &order).await;
             let (sender, receiver) = mpsc::unbounded_channel();
             harms.push(sender);
-            crews.spawn(crew(program, order, receiver, Arc::clone(&held)));
+            crews.spawn(crew(scene.clone(), program, order, receiver, Arc::clone(&held)));
         }
         Programs { object, crews, harms, held }
     }
@@ -231,6 +231,7 @@ async fn do_harm(programs: &Programs, time: Duration, chance: &mut StdRng) -> (u
 /// Runs a program until no more harm is done to it, and returns what it told. One that was killed
 /// is started again.
 async fn crew(
+    scene: Scene,
     mut program: Program,
     order: String,
     mut harms: mpsc::UnboundedReceiver<Harm>,
@@ -251,7 +252,7 @@ async fn crew(
             harm = harms.recv(), if !is_ending => match harm {
                 Some(Harm::Kill) => {
                     told.extend(program.kill().await);
-                    program = started(&order).await;
+                    program = started(&scene, &order).await;
                 }
                 Some(Harm::Stop(time)) => {
                     program.signal(Signal::STOP);
@@ -269,9 +270,8 @@ async fn crew(
     told
 }
 
-async fn started(order: &str) -> Program {
-    let nodes = support::nodes().await;
-    let mut program = Program::start("readers::reading_program", order, &nodes);
+async fn started(scene: &Scene, order: &str) -> Program {
+    let mut program = scene.start("readers::reading_program", order);
     program.expect("ready").await;
     program
 }
@@ -359,7 +359,8 @@ impl fmt::Display for Spread {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reading_program() {
     let Some(order) = program::order() else {
-        let client = Scene::new().await.client().await;
+        let scene = Scene::new().await;
+        let client = scene.client().await;
         let object = support::unique("readers");
         let [reader, writer] =
             [Role::Reader, Role::Writer].map(|role| request(&client, &object, role, None));
@@ -377,16 +378,16 @@ async fn reading_program() {
         );
         return;
     };
+    let (scene, order) = Scene::of(&order).await;
     let words: Vec<_> = order.split(' ').collect();
-    let [keyspace, object, role, tasks, limit, seed] = words[..] else {
+    let [object, role, tasks, limit, seed] = words[..] else {
         panic!("not an order: {order}");
     };
     let role = if role == "Writer" { Role::Writer } else { Role::Reader };
     let [tasks, limit, seed] = [tasks, limit, seed]
         .map(|number| number.parse::<u64>().expect("an order ends with numbers"));
     let limit = (limit > 0).then(|| Duration::from_millis(limit));
-    let builder = Scene::in_keyspace(keyspace).await.builder().ttl(ttl());
-    let client = built(builder).await;
+    let client = built(scene.builder().ttl(ttl())).await;
     let recorder = record_rounds(MAX_CLOCK_SKEW);
     program::say("ready");
     let request = request(&client, object, role, limit);

@@ -13,9 +13,9 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::lossy::{Loss, LossySession};
+use super::scene::{Scene, built};
 use support::monotonic::now;
 use support::pace;
-use support::scene::{Scene, built};
 
 /// How many tries of a renewal are lost: half of them, which leaves seconds to the next one. That
 /// the very last one counts too is tested in virtual time.

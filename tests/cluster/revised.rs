@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bakery_lock::LockMode;
 
+use super::scene::Scene;
 use support::pace;
-use support::scene::Scene;
 
 const LONG: Duration = Duration::from_secs(120);
 

@@ -9,10 +9,9 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::holder;
+use super::scene::{Scene, built};
 use support::monotonic::now;
 use support::pace;
-use support::program::Program;
-use support::scene::{Scene, built};
 
 /// Of a holder that is removed: longer than that takes on the busiest machine.
 const LONG_TTL: Duration = Duration::from_secs(120);
@@ -104,8 +103,7 @@ async fn dead_holder_is_removed_by_force() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let name = support::unique("forced");
-    let order = holder::order(&scene, &name, LONG_TTL);
-    let mut dead = Program::start("holder::holding_program", &order, &support::nodes().await);
+    let mut dead = holder::start(&scene, &name, LONG_TTL);
     dead.expect("ready").await;
     dead.go_on().await;
     dead.expect("held").await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bakery_lock::{LockClient, LockGuard};
 use tokio::task::JoinSet;
 
-use support::scene::Scene;
+use super::scene::Scene;
 
 /// What a try asks the database at most: the doorway and a release, and single rows for the time of
 /// four doorways. How long it takes is tested in virtual time.

@@ -9,10 +9,10 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::lossy::{Loss, LossySession};
+use super::scene::{Scene, built};
 use support::history::{Moment, overlap};
 use support::monotonic::now;
 use support::pace;
-use support::scene::{Scene, built};
 
 /// With the shortest one, a renewal that is written a second time has half a second left, which a
 /// busy cluster may take.

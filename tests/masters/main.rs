@@ -1,5 +1,6 @@
 //! Locks on independent Redis servers, which each test starts for itself.
 
+mod clients;
 mod conformance;
 mod counter;
 mod epochs;
