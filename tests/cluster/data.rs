@@ -68,20 +68,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Creates the table of all rows, if it is missing.
-    pub(crate) async fn set_up(scene: &Scene) {
-        let columns = "(name text PRIMARY KEY, a text, b text, c text)";
-        let table = Row::table(scene);
-        scene.change_schema(&format!("CREATE TABLE IF NOT EXISTS {table} {columns}")).await;
-    }
-
-    fn table(scene: &Scene) -> String {
-        format!("\"{}\".test_rows", scene.keyspace)
-    }
-
-    /// A row, which is written under a lock with this token.
+    /// A row, which is written under a lock with this token; its table is made when it is missing.
     pub(crate) async fn new(scene: &Scene, name: &str, token: Option<FencingToken>) -> Self {
-        let table = Row::table(scene);
+        let table = format!("\"{}\".test_rows", scene.keyspace);
+        let columns = "(name text PRIMARY KEY, a text, b text, c text)";
+        scene.change_schema(&format!("CREATE TABLE IF NOT EXISTS {table} {columns}")).await;
         let prepare = async |text: String| {
             let mut statement = scene.session.prepare(text).await.expect("the cluster answers");
             statement.set_consistency(Consistency::Quorum);

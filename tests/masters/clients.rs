@@ -3,6 +3,7 @@
 //! Each module below is compiled into both programs, and takes its scene and its data from here.
 
 mod data;
+mod lossy;
 mod scene;
 
 #[path = "../cluster/counter.rs"]
@@ -29,6 +30,8 @@ mod min_hold;
 mod operations;
 #[path = "../cluster/readers.rs"]
 mod readers;
+#[path = "../cluster/renewals.rs"]
+mod renewals;
 #[path = "../cluster/revised.rs"]
 mod revised;
 #[path = "../cluster/revoked.rs"]
@@ -39,5 +42,9 @@ mod stopped;
 mod subleases;
 #[path = "../cluster/together.rs"]
 mod together;
+#[path = "../cluster/tokens.rs"]
+mod tokens;
 #[path = "../cluster/tries.rs"]
 mod tries;
+#[path = "../cluster/unknown.rs"]
+mod unknown;

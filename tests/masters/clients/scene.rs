@@ -1,6 +1,7 @@
 //! Three Redis servers of a test's own, with the interface of a keyspace, `support::scene`.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -63,8 +64,19 @@ impl Scene {
 
     /// A builder of clients with the defaults, but that callers wait as long as tests do.
     pub(crate) fn builder(&self) -> LockClientBuilder {
-        let builder = LockClient::builder_on_masters(&self.masters).host("test-host");
+        self.builder_on(&self.masters)
+    }
+
+    /// The same by other connections to the servers.
+    pub(crate) fn builder_on(&self, masters: &Masters) -> LockClientBuilder {
+        let builder = LockClient::builder_on_masters(masters).host("test-host");
         builder.acquire_timeout(pace::limit())
+    }
+
+    /// The addresses of the servers.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        let address = |url: &String| url.strip_prefix("redis://")?.parse().ok();
+        self.urls.iter().map(|url| address(url).expect("it is an address")).collect()
     }
 
     /// A client of [`Scene::builder`].

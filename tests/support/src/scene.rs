@@ -69,10 +69,14 @@ impl Scene {
 
     /// Starts a test of this binary as a program that has the same scene.
     pub fn start(&self, test: &str, order: &str) -> Program {
+        Program::start(test, &format!("{} {order}", self.keyspace), &self.nodes())
+    }
+
+    /// The addresses of the nodes.
+    pub fn nodes(&self) -> Vec<SocketAddr> {
         let state = self.session.get_cluster_state();
         let nodes = state.get_nodes_info().iter().map(|node| node.address);
-        let nodes: Vec<_> = nodes.map(|node| SocketAddr::new(node.ip(), node.port())).collect();
-        Program::start(test, &format!("{} {order}", self.keyspace), &nodes)
+        nodes.map(|node| SocketAddr::new(node.ip(), node.port())).collect()
     }
 
     /// A scene in the keyspace of another one.
