@@ -4,6 +4,7 @@
 //! them a scene on Redis servers.
 
 mod bad_input;
+mod calls;
 mod conformance;
 mod counter;
 mod crowd;
@@ -17,6 +18,7 @@ mod limited;
 mod line;
 mod lossy;
 mod min_hold;
+mod names;
 mod operations;
 mod peers;
 mod readers;

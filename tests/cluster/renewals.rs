@@ -281,7 +281,7 @@ fn is_renewed(lock: &LockHandle, deadline: u64) -> bool {
 }
 
 /// A runtime on a thread of its own, until the sender is dropped.
-fn own_thread() -> (Handle, oneshot::Sender<Infallible>) {
+pub(crate) fn own_thread() -> (Handle, oneshot::Sender<Infallible>) {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime can be built");
     let (ends, ended) = oneshot::channel();

@@ -6,6 +6,8 @@ mod data;
 mod lossy;
 mod scene;
 
+#[path = "../cluster/calls.rs"]
+mod calls;
 #[path = "../cluster/counter.rs"]
 mod counter;
 #[path = "../cluster/crowd.rs"]
@@ -26,6 +28,8 @@ mod limited;
 mod line;
 #[path = "../cluster/min_hold.rs"]
 mod min_hold;
+#[path = "../cluster/names.rs"]
+mod names;
 #[path = "../cluster/operations.rs"]
 mod operations;
 #[path = "../cluster/readers.rs"]
