@@ -41,11 +41,8 @@ const HELD_AFTER: Duration = Duration::from_millis(300);
 /// Others ask for the lock within this time.
 const ASKED_WITHIN: Duration = Duration::from_millis(300);
 
-/// The default, which the tables of the tests have.
-const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
-
-// Goal: a keeper that is killed while it keeps an idle place keeps others out for its TTL and the
-// clock skew at most, and lets no two in.
+// Goal: a keeper that is killed while it keeps an idle place keeps others out for its TTL, until a
+// waiter looks again, and lets no two in.
 // Method: kill the processes of many keepers at random moments between two uses. A guest that has
 // had turns, another peer and a client without peers want each lock.
 #[tokio::test]
@@ -68,7 +65,9 @@ async fn killed_keeper_blocks_others_for_its_ttl() {
         blocked.len(),
         ttl(),
     );
-    assert!(*most <= ttl() + MAX_CLOCK_SKEW, "others waited for {most:?}");
+    // A waiter looks again after a sixteenth of its wait, or a little more.
+    let look = (ttl() / 8).max(Duration::from_secs(1));
+    assert!(*most <= ttl() + look, "others waited for {most:?}");
     assert!(blocked.len() * 2 > kills, "most places are given up too early");
 }
 
