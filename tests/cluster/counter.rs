@@ -176,6 +176,6 @@ async fn increment(scene: &Scene, name: &str, how: &str, increments: u32) -> Vec
     }
     let held = tasks.join_all().await.into_iter().flatten().collect();
     // Clients of other processes may wait in its line.
-    client.shutdown().await.expect("the cluster answers");
+    client.shutdown().await.expect("the database answers");
     held
 }

@@ -26,6 +26,10 @@ const STEP: Duration = Duration::from_millis(500);
 const ELECTIONS: &str = "BAKERY_LOCK_ELECTIONS";
 const ELECTIONS_DEFAULT: usize = 20;
 
+/// What a candidate says now and then, so that it is not taken for dead while others lead.
+const STANDS: &str = "stands";
+const SAYS_AFTER: Duration = Duration::from_secs(10);
+
 /// What a candidate said.
 #[derive(Debug)]
 enum Said {
@@ -274,7 +278,8 @@ impl Observed {
 
 /// The next leader, or `None` for a look that shows none.
 async fn one_leader(leaders: &mut Leaders) -> Option<u8> {
-    let leaders = leaders.try_next().await.expect("the cluster answers").expect("the client lives");
+    let leaders =
+        leaders.try_next().await.expect("the database answers").expect("the client lives");
     assert!(leaders.len() <= 1, "two lead: {leaders:?}");
     leaders.first().map(candidate_of)
 }
@@ -294,6 +299,9 @@ async fn serve(
     said: mpsc::UnboundedSender<Said>,
 ) {
     let tell = |line: &str| {
+        if line == STANDS {
+            return;
+        }
         let words: Vec<_> = line.split(' ').collect();
         let told = match words[..] {
             ["leads", since, token] => {
@@ -334,7 +342,7 @@ async fn candidate() {
         let client = scene.client().await;
         let election = client.election(support::unique("election"));
         let leadership = election.campaign().await.expect("it is the only one");
-        let shown = election.observe().try_next().await.expect("the cluster answers");
+        let shown = election.observe().try_next().await.expect("the database answers");
         let shown = shown.expect("the client lives");
         assert!(shown.iter().all(|leader| leader.client == shown[0].client), "{shown:?}");
         return leadership.resign().await.expect("it led");
@@ -350,6 +358,12 @@ async fn candidate() {
     let election = election.priority(priority.parse().expect("an order ends with a priority"));
     let election = election.label(format!("candidate {priority}"));
     program::say("ready");
+    let standing = tokio::spawn(async {
+        loop {
+            sleep(SAYS_AFTER).await;
+            program::say(STANDS);
+        }
+    });
     let (sender, mut words) = mpsc::unbounded_channel();
     // It ends with the process.
     thread::spawn(move || while sender.send(program::wait_for_word()).is_ok() {});
@@ -381,10 +395,11 @@ async fn candidate() {
         }
         // Until another one leads.
         let mut others = election.observe();
-        let mut lead = async || others.try_next().await.expect("the cluster answers");
+        let mut lead = async || others.try_next().await.expect("the database answers");
         while lead().await.expect("the client lives").len() < seats as usize {}
     }
-    client.shutdown().await.expect("the cluster answers");
+    standing.abort();
+    client.shutdown().await.expect("the database answers");
 }
 
 /// Short, but longer on a slow machine.

@@ -83,7 +83,7 @@ async fn limited_program() {
     program::say("ready");
     program::wait_for_word();
     let told = take(&client, object, LOCKS).await;
-    client.shutdown().await.expect("the cluster answers");
+    client.shutdown().await.expect("the database answers");
     program::say("done");
     program::say(&format!("operations {}", client.statistics().operations()));
     for caller in told {
@@ -102,7 +102,7 @@ async fn all_places_are_taken(client: &LockClient, object: &str) {
     for _ in 0..LIMIT {
         held.push(request.clone().acquire().await.expect("there is a place"));
     }
-    let one_more = request.try_acquire().await.expect("the cluster answers");
+    let one_more = request.try_acquire().await.expect("the database answers");
     assert!(one_more.is_none(), "more than {LIMIT} hold it");
     for guard in held {
         guard.unlock().await.expect("the lock was held");

@@ -81,13 +81,13 @@ async fn scheduled_program() {
         sleep(Duration::from_nanos(due.saturating_sub(now()))).await;
         let request = client.request(name);
         let request = if time + 1 < TIMES { request.min_hold(MIN_HOLD) } else { request };
-        if let Some(guard) = request.try_acquire().await.expect("the cluster answers") {
+        if let Some(guard) = request.try_acquire().await.expect("the database answers") {
             program::say(&time.to_string());
             sleep(WORK).await;
             guard.unlock().await.expect("the lock was held");
         }
     }
-    client.shutdown().await.expect("the cluster answers");
+    client.shutdown().await.expect("the database answers");
 }
 
 async fn stays_taken() {
@@ -97,7 +97,7 @@ async fn stays_taken() {
     let name = support::unique("job");
     let began = now();
     let request = client.request(&name).min_hold(MIN_HOLD);
-    let guard = request.try_acquire().await.expect("the cluster answers").expect("it is free");
+    let guard = request.try_acquire().await.expect("the database answers").expect("it is free");
     guard.unlock().await.expect("the lock was held");
     let next = other.lock(&name).await.expect("it becomes free");
     let taken = Duration::from_nanos(now() - began);

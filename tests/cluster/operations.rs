@@ -21,7 +21,7 @@ async fn uncontended_lock_is_two_operations_and_an_unlock_one() {
         let guard = if round % 2 == 0 {
             client.lock(&name).await.expect("the lock is free")
         } else {
-            let won = client.try_lock(&name).await.expect("the cluster answers");
+            let won = client.try_lock(&name).await.expect("the database answers");
             won.expect("the lock is free")
         };
         let locked = client.statistics();

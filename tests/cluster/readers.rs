@@ -396,7 +396,7 @@ async fn reading_program() {
     spawn_blocking(program::wait_for_word).await.expect("it is told to end");
     is_over.store(true, Ordering::Relaxed);
     tasks.join_all().await;
-    client.shutdown().await.expect("the cluster answers");
+    client.shutdown().await.expect("the database answers");
     for (of, moment) in recorder.lock().expect("the mutex is not poisoned").take() {
         match moment {
             Moment::Round(_) if role == Role::Writer && of == object => {
@@ -478,7 +478,7 @@ async fn work(
                     ) => {
                         program::say(&format!("error {error}"));
                     }
-                    Err(error) => panic!("the cluster answers: {error}"),
+                    Err(error) => panic!("the database answers: {error}"),
                 }
             }
             Err(error @ (LockError::TimedOut { .. } | LockError::Lost { .. })) => {

@@ -125,7 +125,7 @@ async fn locking_program() {
     program::say("ready");
     program::wait_for_word();
     call(&client, object, calls, seed).await;
-    client.shutdown().await.expect("the cluster answers");
+    client.shutdown().await.expect("the database answers");
     program::say(DONE);
 }
 

@@ -15,7 +15,7 @@ use support::monotonic::now;
 use support::pace;
 
 /// With the shortest one, a renewal that is written a second time has half a second left, which a
-/// busy cluster may take.
+/// busy database may take.
 const TTL: Duration = Duration::from_secs(10);
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 
