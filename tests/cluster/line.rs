@@ -192,8 +192,9 @@ async fn turns_pass_a_bad_way() {
     scene.wait_until_deleted(&name).await;
 }
 
-/// Locks until it is over, and once more then. Returns when it held, and how often it lost.
-async fn work(
+/// Locks until it is over, and once more then. Returns when it held, and how often the lock was
+/// lost or could not be given back.
+pub(crate) async fn work(
     client: LockClient,
     name: String,
     is_over: Arc<AtomicBool>,

@@ -25,7 +25,7 @@ mod kept;
 #[path = "../cluster/limited.rs"]
 mod limited;
 #[path = "../cluster/line.rs"]
-mod line;
+pub(super) mod line;
 #[path = "../cluster/min_hold.rs"]
 mod min_hold;
 #[path = "../cluster/names.rs"]

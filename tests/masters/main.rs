@@ -14,6 +14,7 @@
 
 mod clients;
 mod conformance;
+mod connections;
 mod counter;
 mod epochs;
 mod faults;
