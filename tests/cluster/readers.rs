@@ -102,8 +102,7 @@ async fn readers_and_writers_keep_apart() {
     for limit in [None, Some(YIELD_LIMIT)] {
         let programs = Programs::start(&scene, limit, &mut chance).await;
         let time = Duration::from_secs(seconds);
-        let harm = do_harm(&programs, time, &mut chance);
-        let (kills, stops) = pace::within_limit("enough reads and writes", harm).await;
+        let (kills, stops) = do_harm(&programs, time, &mut chance).await;
         let told = programs.end(&scene).await;
         println!("max yield {limit:?}, {kills} kills, {stops} stops: {told}");
         assert!(told.writes.len() > WRITES_MIN, "{} writes", told.writes.len());
@@ -209,11 +208,14 @@ impl Programs {
     }
 }
 
-/// Kills and stops programs, at least for this time, and returns how often.
+/// Kills and stops programs, at least for this time and until they have held the lock often enough.
+/// Returns how often it did.
 async fn do_harm(programs: &Programs, time: Duration, chance: &mut StdRng) -> (usize, usize) {
     let (began, mut kills, mut stops) = (now(), 0, 0);
     let harms = &programs.harms;
-    while Duration::from_nanos(now() - began) < time || !programs.held.are_enough() {
+    let elapsed = || Duration::from_nanos(now() - began);
+    while elapsed() < time || !programs.held.are_enough() {
+        assert!(elapsed() < time + pace::limit(), "there were too few reads or writes");
         sleep(Duration::from_millis(chance.random_range(2_000..6_000))).await;
         let harm = if chance.random_bool(0.4) {
             kills += 1;

@@ -35,8 +35,8 @@ const SPELLS: [Duration; 4] = [
 
 // Goal: whatever happens to the bytes between clients and servers, no two hold at the same time by
 // their guards; once all passes again each client is served, and no row is left.
-// Method: clients behind relays of their own, one to each server, lock all the time. Each connection
-// is good half of the time.
+// Method: clients behind relays of their own, one to each server, lock all the time. Each relay is
+// good half of the time.
 #[tokio::test]
 #[ignore = "takes long; scripts/nightly runs it"]
 async fn no_two_hold_on_bad_connections() {
