@@ -8,7 +8,7 @@
 //! | `conformance` | starts the same tests as [`conformance`] here, on a session |
 //! | `peers` | the table of peers in keyspaces of earlier versions |
 //! | `swept` | dead rows, which masters forget by themselves; a mark written in CQL |
-//! | `table` | a table that is dropped; see [`epochs`] here |
+//! | `table` | a table that is dropped; see [`table`] here |
 //!
 //! So do those of `tests/faults`, which stop nodes and set clocks: see [`faults`] here.
 
@@ -22,3 +22,4 @@ mod holders;
 mod refusals;
 mod scene;
 mod storm;
+mod table;
