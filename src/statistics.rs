@@ -27,7 +27,8 @@ pub struct Statistics {
     pub kept_used: u64,
     /// Locks that were lost.
     pub lost: Losses,
-    /// Writes of lock rows: announcements, tickets, renewals and revocations.
+    /// Writes of lock rows: announcements, tickets, renewals and revocations. On
+    /// masters the first two read as well, and a waiter's questions write, so that they count here.
     pub writes: u64,
     /// Deletes of lock rows.
     pub deletes: u64,

@@ -10,8 +10,8 @@ use serde::Serialize;
 use crate::measures::failures::{Failure, Length};
 use crate::sides::Kind;
 
-/// Measures what a lock costs: ours, one on lightweight transactions, etcd's, ZooKeeper's, Redlock,
-/// SET NX on one Redis, and bare reads and writes.
+/// Measures what a lock costs: ours on Cassandra and on Redis, one on lightweight transactions,
+/// etcd's, ZooKeeper's, Redlock, SET NX on one Redis, and bare reads and writes.
 #[derive(Debug, Parser)]
 #[command(name = "locks")]
 pub(crate) struct Arguments {
@@ -26,6 +26,10 @@ pub(crate) struct Arguments {
     /// When servers write to disk that have a choice.
     #[arg(long, value_enum, default_value_t = Durability::Usual)]
     pub(crate) durability: Durability,
+    /// How much longer round trips to Redis servers are made, such as 500us or 1ms: those of the
+    /// sides on Redis alone.
+    #[arg(long, value_parser = delay, default_value = "0us")]
+    pub(crate) redis_delay: Duration,
     /// How many rounds; each measures every side once with every variant of Paxos.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
@@ -166,6 +170,15 @@ impl Arguments {
     pub(crate) fn json_file(&self) -> PathBuf {
         self.json.clone().unwrap_or_else(|| directory().join("locks.json"))
     }
+}
+
+/// A time in microseconds or milliseconds.
+fn delay(text: &str) -> Result<Duration, String> {
+    let units = [("us", 1), ("ms", 1_000)];
+    let found = units.iter().find_map(|(unit, micros)| Some((text.strip_suffix(unit)?, micros)));
+    let (number, micros) = found.ok_or("it ends with us or ms")?;
+    let number: u64 = number.parse().map_err(|error| format!("{error}"))?;
+    Ok(Duration::from_micros(number * micros))
 }
 
 /// Where the bench keeps its files.

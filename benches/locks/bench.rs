@@ -75,6 +75,9 @@ impl Bench {
             LwtLock::create_table(cluster.session()).await?;
             BareRows::create_table(cluster.session()).await?;
         }
+        if kinds.iter().any(|kind| kind.is_on_masters()) {
+            servers.make_lock_table(None).await?;
+        }
         let mut bench = Bench {
             servers,
             plan,
@@ -133,6 +136,7 @@ impl Bench {
             kind,
             program: self.before.clone().filter(|_| build == Build::Before),
             servers: self.servers.addresses(kind),
+            lock_table: None,
             ttl: self.plan.ttl,
             patience: self.plan.patience,
             keep_idle: Duration::ZERO,
@@ -314,7 +318,7 @@ impl Bench {
             self.say(&format!("{half}: {callers} distinct names"));
             for subject in self.order() {
                 // The turns of our lock make no difference here.
-                if !matches!(subject.kind, Kind::Bakery | Kind::Subleases) {
+                if subject.kind != Kind::Bakery && !subject.kind.has_peers() {
                     self.distinct(subject, callers).await?;
                 }
             }
@@ -359,8 +363,8 @@ impl Bench {
         for &names in self.plan.in_turn {
             self.say(&format!("{half}: {names} names in turn"));
             for subject in self.order() {
-                let is_known = matches!(subject.kind, Kind::Bare | Kind::Bakery | Kind::Subleases);
-                if is_known || subject.build == Build::Before {
+                let is_known = matches!(subject.kind, Kind::Bare | Kind::Bakery);
+                if is_known || subject.kind.has_peers() || subject.build == Build::Before {
                     continue;
                 }
                 let prefix = self.next_name();
@@ -438,6 +442,7 @@ impl Bench {
     async fn failures(&mut self) -> Result<()> {
         for subject in self.failing() {
             let setup = Setup {
+                lock_table: self.lock_table_of_failures(subject.kind).await?,
                 ttl: self.plan.failure_ttl,
                 patience: self.plan.failure_patience,
                 tuning: self.tuning(subject.kind, failures::CONTENDERS),
@@ -459,6 +464,17 @@ impl Bench {
             }
         }
         Ok(())
+    }
+
+    /// A lock table of its own for our lock on Redis: a server that an earlier failure has emptied
+    /// takes no part in the earlier ones for minutes.
+    async fn lock_table_of_failures(&mut self, kind: Kind) -> Result<Option<String>> {
+        if !kind.is_on_masters() {
+            return Ok(None);
+        }
+        let name = self.next_name().replace('-', "_");
+        self.servers.make_lock_table(Some(&name)).await?;
+        Ok(Some(name))
     }
 
     /// Tasks of one client die together.

@@ -77,8 +77,7 @@ fn kinds(arguments: &Arguments) -> Result<Vec<Kind>> {
 async fn measure(arguments: &Arguments, kinds: &[Kind]) -> Result<Report> {
     let plan = arguments.plan();
     eprintln!("starting the servers");
-    let servers =
-        Servers::start(kinds, &arguments.nodes, arguments.durability, &directory()).await?;
+    let servers = Servers::start(kinds, arguments, &directory()).await?;
     let facts = servers.facts().to_vec();
     let style = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {percent:>3} % {msg}")
         .expect("the template is valid");
@@ -88,7 +87,7 @@ async fn measure(arguments: &Arguments, kinds: &[Kind]) -> Result<Report> {
             .await?;
     let measured = bench.run(arguments.with_failures()).await?;
     progress.finish_and_clear();
-    Ok(Report::of(plan, arguments.durability, facts, measured))
+    Ok(Report::of(plan, arguments.durability, arguments.redis_delay, facts, measured))
 }
 
 /// Fails if anything is far worse than it was when it was recorded.

@@ -58,6 +58,8 @@ pub(crate) struct Settings {
     pub(crate) turns: bool,
     /// Whether the client has peers.
     pub(crate) has_network: bool,
+    /// Whether the store writes and reads in one round trip.
+    pub(crate) exchanges: bool,
     /// How long a guest may have a turn, if that is limited.
     pub(crate) guest_hold_max: Option<Duration>,
     /// How far the clocks of two nodes may differ.
@@ -350,10 +352,13 @@ impl Object {
     // Sweeps.
 
     /// Begins a sweep, if a read calls for one. It runs alongside all else, and delays nothing.
-    /// Only a whole read shows all rows that must stay.
+    /// Only a whole read shows all rows that must stay. Where contenders exchange, none does: one
+    /// that has written its row at one replica only may be let in later (rule M11 of the design of
+    /// masters).
     fn look_at(&mut self, now: Now, read: Read, seen: Option<&Seen>) {
         self.look_at_mark(now, seen.and_then(|seen| seen.statics.mark));
         let is_free = self.sweep.is_none() && self.health == Health::Good && !self.is_closing;
+        let is_free = is_free && !self.settings.exchanges;
         if let Some(seen) = seen.filter(|_| read == Read::Object && is_free) {
             self.sweep = Sweep::called_for(now, seen, self.settings.max_clock_skew);
         }

@@ -395,6 +395,9 @@ impl ObjectTask {
             Output::Read { slot, op, read } => {
                 self.begin(Kind::Contender(slot), |it| it.read(slot, op, read));
             }
+            Output::Exchange { slot, op, write, read } => {
+                self.begin(Kind::Contender(slot), |it| it.exchange(slot, op, write, read));
+            }
             Output::ReadOneReplica { slot } => {
                 let is_idle = self.object.is_kept();
                 self.begin(Kind::OneReplicaRead(slot), |it| it.read_one_replica(slot, is_idle));
@@ -629,6 +632,7 @@ pub(super) fn settings(shared: &ClientContext) -> Settings {
         has_network: network.is_some(),
         guest_hold_max: network.and_then(|network| network.guest_hold_max()),
         max_clock_skew: shared.longest_terms.max_clock_skew(),
+        exchanges: shared.store.rows.exchanges().is_some(),
         keep_idle: shared.keep_idle,
     }
 }

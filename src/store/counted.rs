@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::metrics::{Begun, CallMetrics};
-use super::{Cursor, LockRows, Page, Part, RowStamp, StoreFuture, StoredMark, TimedRow};
+use super::{Cursor, Exchanges, LockRows, Page, Part, RowStamp, StoreFuture, StoredMark, TimedRow};
 use crate::core::bakery::{Change, ContenderId, Read, Seen, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
@@ -99,6 +99,10 @@ impl LockRows for Counted {
         self.counters.read(Kind::of_read(read), self.rows.read(object, read))
     }
 
+    fn exchanges(&self) -> Option<&dyn Exchanges> {
+        self.rows.exchanges().map(|_| self as &dyn Exchanges)
+    }
+
     fn read_with_times<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<TimedRow>> {
         self.counters.read(Kind::ObjectRead, self.rows.read_with_times(object))
     }
@@ -137,6 +141,19 @@ impl LockRows for Counted {
     }
 }
 
+impl Exchanges for Counted {
+    /// It counts as its write: it is one request.
+    fn exchange<'a>(
+        &'a self,
+        object: &'a str,
+        write: &'a Write,
+        read: Read,
+    ) -> StoreFuture<'a, Seen> {
+        let rows = self.rows.exchanges().expect("the rows are asked for what they can");
+        self.counters.write(Kind::of_write(write), rows.exchange(object, write, read))
+    }
+}
+
 #[derive(Debug, Default)]
 struct Counters {
     calls: [AtomicU64; Kind::COUNT],
@@ -158,15 +175,18 @@ impl Counters {
     }
 
     /// Counts a write and its outcome.
-    fn write<'a>(&'a self, kind: Kind, write: StoreFuture<'a, ()>) -> StoreFuture<'a, ()> {
+    fn write<'a, T: Send + 'a>(
+        &'a self,
+        kind: Kind,
+        write: StoreFuture<'a, T>,
+    ) -> StoreFuture<'a, T> {
         count(&self.calls[kind as usize]);
         Box::pin(async move {
             let begun = self.metrics.begun();
             let mut outstanding = Outstanding { counters: self, kind, begun, is_answered: false };
             let result = write.await;
             outstanding.is_answered = true;
-            let outcome =
-                result.as_ref().map_or_else(DatabaseError::outcome, |()| Outcome::Applied);
+            let outcome = result.as_ref().map_or_else(DatabaseError::outcome, |_| Outcome::Applied);
             self.metrics.written(kind, begun, outcome);
             result.inspect_err(|error| count(self.failed_write(error)))
         })

@@ -51,6 +51,12 @@ impl DatabaseError {
         DatabaseError { permanent: true, ..Self::new(Outcome::NotApplied, source) }
     }
 
+    /// The same error of a request whose write was applied.
+    #[cfg(feature = "redis")]
+    pub(crate) fn after_write(self) -> Self {
+        DatabaseError { outcome: Outcome::Applied, ..self }
+    }
+
     /// The same error, and what the database denied, if that is its cause.
     pub(crate) fn denied(self, denial: Option<Denial>) -> Self {
         DatabaseError { denial, ..self }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use self::peers::Peers;
 use self::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
 use super::{
-    ClockReading, Cursor, HOSTS_PER_PAGE, HostRow, HostTable, LockRows, Node, NodeProbe,
+    ClockReading, Cursor, Exchanges, HOSTS_PER_PAGE, HostRow, HostTable, LockRows, Node, NodeProbe,
     NodeReport, Page, Part, PeerRow, PeerTable, RowStamp, Store, StoreFuture, StoredMark,
     Testimonies, TimedRow,
 };
@@ -166,6 +166,20 @@ impl LockRows for MemoryStore {
 
     fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> StoreFuture<'a, ()> {
         self.answer(move |tables, now| tables.write_fence(object, value, now))
+    }
+}
+
+impl Exchanges for MemoryStore {
+    fn exchange<'a>(
+        &'a self,
+        object: &'a str,
+        write: &'a Write,
+        read: Read,
+    ) -> StoreFuture<'a, Seen> {
+        self.answer(move |tables, now| {
+            tables.write(object, write, now);
+            tables.read(object, read, now)
+        })
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) use node::{
 pub(crate) use part::Part;
 pub(crate) use peer::{PEER_TTL_MAX, PeerRow, PeerTable};
 pub use permission::MissingPermission;
-pub(crate) use rows::{Cursor, LockRows, Page, RowStamp, StoredMark, TimedRow};
+pub(crate) use rows::{Cursor, Exchanges, LockRows, Page, RowStamp, StoredMark, TimedRow};
 
 /// The future answer of a store.
 pub(crate) type StoreFuture<'a, T> =

@@ -20,6 +20,11 @@ pub(crate) trait LockRows: Debug + Send + Sync {
     /// Reads the requested rows of an object, all with one read.
     fn read<'a>(&'a self, object: &'a str, read: Read) -> StoreFuture<'a, Seen>;
 
+    /// How to write and read in one round trip, if this store can.
+    fn exchanges(&self) -> Option<&dyn Exchanges> {
+        None
+    }
+
     /// Reads all rows of an object, each with its times.
     fn read_with_times<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<TimedRow>>;
 
@@ -52,6 +57,22 @@ pub(crate) trait LockRows: Debug + Send + Sync {
     /// [`FENCE_TTL_SECONDS`](crate::core::bakery::FENCE_TTL_SECONDS), however long the table's rows
     /// live.
     fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> StoreFuture<'a, ()>;
+}
+
+/// A write and a read in one round trip.
+pub(crate) trait Exchanges: Send + Sync {
+    /// Applies a write and reads the requested rows, each replica both as a unit, in this order.
+    /// What is read is what a quorum shows that did both. The outcome of an error is that of the
+    /// write.
+    ///
+    /// So of two exchanges that succeed, at least one shows what the other wrote, unless that was
+    /// overwritten or is over.
+    fn exchange<'a>(
+        &'a self,
+        object: &'a str,
+        write: &'a Write,
+        read: Read,
+    ) -> StoreFuture<'a, Seen>;
 }
 
 /// A row, when it was written and how long it lives.

@@ -12,9 +12,9 @@ use crate::core::bakery::{Change, ContenderId, Read, Seen, StoredRow, Write};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::setup::hosts::HostRegistry;
 use crate::store::{
-    Cursor, DatabaseError, Denial, Embedded, HostRow, HostTable, LockRows, MemoryStore, NodeProbe,
-    Outcome, Page, Part, PeerRow, PeerTable, RowStamp, StoreFuture, StoredMark, Testimonies,
-    TimedRow,
+    Cursor, DatabaseError, Denial, Embedded, Exchanges, HostRow, HostTable, LockRows, MemoryStore,
+    NodeProbe, Outcome, Page, Part, PeerRow, PeerTable, RowStamp, StoreFuture, StoredMark,
+    Testimonies, TimedRow,
 };
 use crate::testing::entropy::SeededEntropy;
 
@@ -85,6 +85,7 @@ struct Plan {
     last_seen_writes: usize,
     sweeps: usize,
     failing_last_seen: Option<Fault>,
+    exchanges: bool,
 }
 
 impl FaultyStore {
@@ -155,6 +156,11 @@ impl FaultyStore {
     /// applied, half after.
     pub fn delay_calls(&self, delay: Duration) {
         self.set(|plan| plan.delay = delay);
+    }
+
+    /// Has clients that are built from now on write and read in one call, as on masters, or not.
+    pub fn exchange(&self, exchanges: bool) {
+        self.set(|plan| plan.exchanges = exchanges);
     }
 
     /// How many rows of an object a read would show now.
@@ -335,6 +341,10 @@ impl LockRows for FaultyStore {
         self.call(self.memory.read(object, read))
     }
 
+    fn exchanges(&self) -> Option<&dyn Exchanges> {
+        self.set(|plan| plan.exchanges).then_some(self)
+    }
+
     fn read_with_times<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<TimedRow>> {
         self.call(self.memory.read_with_times(object))
     }
@@ -369,6 +379,17 @@ impl LockRows for FaultyStore {
 
     fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> StoreFuture<'a, ()> {
         self.call(self.memory.write_fence(object, value))
+    }
+}
+
+impl Exchanges for FaultyStore {
+    fn exchange<'a>(
+        &'a self,
+        object: &'a str,
+        write: &'a Write,
+        read: Read,
+    ) -> StoreFuture<'a, Seen> {
+        self.call(self.memory.exchange(object, write, read))
     }
 }
 

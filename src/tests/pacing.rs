@@ -146,7 +146,9 @@ impl Race {
                         let statics = Statics { last_release, mark: None };
                         ContenderInput::Read { op, rows: Ok(rows), statics }
                     }
-                    ContenderOutput::Event(_) => unreachable!("only requests arrive"),
+                    ContenderOutput::Exchange { .. } | ContenderOutput::Event(_) => {
+                        unreachable!("only writes and reads arrive")
+                    }
                 };
                 let back = self.way();
                 self.at(self.now + back, Step::Answers(who, answer));
@@ -192,6 +194,7 @@ impl Race {
                     self.tell(who, ContenderInput::Acquire(acquire()));
                 }
                 ContenderOutput::Event(_) => {}
+                ContenderOutput::Exchange { .. } => unreachable!("no replica exchanges"),
                 request @ (ContenderOutput::Write { .. } | ContenderOutput::Read { .. }) => {
                     self.request(who, request);
                 }

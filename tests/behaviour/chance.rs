@@ -23,12 +23,23 @@ const SEED: &str = "BAKERY_LOCK_BEHAVIOUR_SEED";
 
 const SEED_DEFAULT: u64 = 0;
 
+/// Has all stores write and read in one call, as masters do. The suite is run so, too.
+const EXCHANGES: &str = "BAKERY_LOCK_BEHAVIOUR_EXCHANGES";
+
 /// A store whose clients take all chance from the seed of this run.
 ///
 /// It is the thread that tells which test asks, so a store must be made on the test's own one.
 pub(crate) fn seeded() -> FaultyStore {
     record();
-    FaultyStore::seeded(draw())
+    let store = FaultyStore::seeded(draw());
+    store.exchange(exchanges());
+    store
+}
+
+/// Whether all stores write and read in one call: announcements and tickets then cost one call
+/// instead of two, and a waiter's questions are writes.
+pub(crate) fn exchanges() -> bool {
+    std::env::var_os(EXCHANGES).is_some()
 }
 
 /// Chance for what a test does itself. It too must be made on the test's own thread.

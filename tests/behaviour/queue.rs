@@ -8,6 +8,7 @@ use bakery_lock::{ContenderInfo, LockClient, LockError, LockGuard};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use super::chance::exchanges;
 use super::herd::{HERD_GONE, behind_a_herd};
 use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
 
@@ -88,7 +89,9 @@ async fn callers_of_one_client_share_a_contender() {
     sleep(s(1)).await;
     // The holder went in the fast path: it has no ticket.
     assert_eq!(store.live_rows(OBJECT), 1 + 2);
-    assert_eq!(client.statistics().writes, 2, "one announcement, one ticket");
+    if !exchanges() {
+        assert_eq!(client.statistics().writes, 2, "one announcement, one ticket");
+    }
     held.unlock().await.expect("the store answers");
     join(visits).await;
     assert_eq!(entered(&order).len(), 5);

@@ -7,6 +7,7 @@ use bakery_lock::{ExpiringReason, LockClient, LockGuard, LostReason, Statistics,
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::chance::exchanges;
 use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
 
 /// A caller that asks now, and waits as long as it takes.
@@ -74,7 +75,8 @@ async fn without_turns_each_caller_has_a_place_of_its_own() {
     let next = caller(&client).await;
     first.unlock().await.expect("the lock was held");
     guard(next).await.unlock().await.expect("the lock was held");
-    assert_eq!(operations(&client, before), 4, "a release, and the fast path");
+    let fast_path = if exchanges() { 1 } else { 2 };
+    assert_eq!(operations(&client, before), 2 + fast_path, "both releases, and the fast path");
     expect_rows(&store, 0).await;
 }
 
@@ -100,7 +102,9 @@ async fn contender_in_the_table_is_not_overtaken_for_long() {
         guard.unlock().await.expect("the lock was held");
         sleep(s(10)).await;
         // All of it with one contender.
-        assert_eq!(busy.statistics().writes, before.writes, "turns of {turn:?}");
+        if !exchanges() {
+            assert_eq!(busy.statistics().writes, before.writes, "turns of {turn:?}");
+        }
         for task in tasks {
             task.abort();
         }

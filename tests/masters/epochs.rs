@@ -7,7 +7,7 @@ use rand::Rng;
 use tokio::time::{Instant, sleep};
 
 use super::scene::{self, QUARANTINE, Scene};
-use super::storm::Storm;
+use super::storm::{self, Storm};
 use support::environment;
 use support::pace;
 
@@ -27,7 +27,7 @@ async fn restarts_without_data_let_no_two_in() {
     let mut chance = environment::chance();
     let mut scene = Scene::new().await;
     let began = Instant::now();
-    let storm = Storm::begin(&scene.servers.urls(), seed);
+    let storm = Storm::begin(storm::PROGRAM, &scene.servers.urls(), seed);
     let (mut restored, mut last_grants) = (0, 0);
     for restart in 0..restarts {
         // Half of them come while an earlier one is not over.

@@ -19,6 +19,7 @@ mod counter;
 mod epochs;
 mod faults;
 mod holders;
+mod redlock;
 mod refusals;
 mod scene;
 mod storm;

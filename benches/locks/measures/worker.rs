@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use bakery_lock::Masters;
 use common::bare::BareRows;
 use common::contest::Served;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -14,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::measures::orders::{Answer, Contend, Names, Order, READY};
+use crate::servers::redis::urls;
 use crate::sides::bakery::BakeryLock;
 use crate::sides::etcd::EtcdLock;
 use crate::sides::lwt::LwtLock;
@@ -41,7 +43,11 @@ pub(crate) async fn run(setup: Setup) -> Result<()> {
         }
         Kind::Bakery | Kind::LocalTurns | Kind::Subleases => {
             let session = connect(&setup.servers).await?.into();
-            serve(setup, async |setup| BakeryLock::build(&session, setup).await).await
+            serve(setup, async |setup| BakeryLock::on_cassandra(&session, setup).await).await
+        }
+        Kind::Masters | Kind::MastersSubleases => {
+            let masters = Masters::connect(urls(&setup.servers)).await?;
+            serve(setup, async |setup| BakeryLock::on_masters(&masters, setup).await).await
         }
         Kind::Lwt => {
             let session = connect(&setup.servers).await?.into();

@@ -5,6 +5,7 @@ mod targets;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use common::origin::Origin;
@@ -25,6 +26,8 @@ pub(crate) struct Report {
     #[serde(flatten)]
     origin: Origin,
     durability: Durability,
+    /// How much longer round trips to Redis servers are made.
+    redis_delay: Duration,
     servers: Vec<Facts>,
     plan: Plan,
     targets: Vec<Outcome>,
@@ -42,6 +45,7 @@ impl Report {
     pub(crate) fn of(
         plan: Plan,
         durability: Durability,
+        redis_delay: Duration,
         servers: Vec<Facts>,
         measured: Measured,
     ) -> Self {
@@ -50,9 +54,10 @@ impl Report {
             format: 1,
             origin: Origin::now(),
             durability,
+            redis_delay,
             servers,
             plan,
-            targets: targets::judge(&records),
+            targets: targets::judge(&records, redis_delay),
             tuning,
             records,
         }
@@ -61,7 +66,7 @@ impl Report {
     /// Prints all tables, as Markdown.
     pub(crate) fn print(&self) {
         println!("\n{}", self.origin);
-        let ttl = |ttl: std::time::Duration| ttl.as_secs();
+        let ttl = |ttl: Duration| ttl.as_secs();
         let (usual, failing) = (ttl(self.plan.ttl), ttl(self.plan.failure_ttl));
         println!("TTL of all locks: {usual} s; where holders and servers fail {failing} s");
         for (title, table) in [

@@ -1,5 +1,7 @@
 //! What the figures shall be.
 
+use std::time::Duration;
+
 use common::outcome::{Bound, Outcome};
 use common::record::{Record, Which};
 
@@ -10,7 +12,76 @@ use crate::sides::Kind;
 
 const JUDGED: u64 = JUDGED_BY as u64;
 
-pub(crate) fn judge(records: &[Record]) -> Vec<Outcome> {
+/// More than clients usually have: they shall only not fail.
+const MANY: u64 = 128;
+
+/// A round trip to Redis servers that outweighs what a client computes.
+const FAR: Duration = Duration::from_micros(500);
+
+pub(crate) fn judge(records: &[Record], redis_delay: Duration) -> Vec<Outcome> {
+    let mut outcomes = on_cassandra(records);
+    outcomes.extend(alone_on_redis(records, redis_delay));
+    for (kind, label) in [(Kind::MastersSubleases, "subleases"), (Kind::Masters, "table only")] {
+        outcomes.extend(contended_on_redis(records, kind, &format!("on Redis, {label}")));
+    }
+    outcomes
+}
+
+/// Uncontended: two requests and one against one and one, so the round trips alone are 1.5 to 1.
+fn alone_on_redis(records: &[Record], redis_delay: Duration) -> [Outcome; 2] {
+    let (ours, both) = (alone(Kind::Masters.label()), "both_ms.p50");
+    let (bound, what) = if redis_delay < FAR {
+        (2.0, "on Redis: lock + unlock / Redlock".to_owned())
+    } else {
+        (1.25, format!("on Redis, {redis_delay:?} away: lock + unlock / Redlock"))
+    };
+    let redlock = (alone(Kind::Redlock.label()), both);
+    [
+        Outcome::ratio(what, Bound::AtMost(bound), records, (ours, both), redlock),
+        Outcome::figure(
+            "on Redis, uncontended: errors",
+            Bound::AtMost(0.0),
+            records,
+            ours,
+            "errors",
+        ),
+    ]
+}
+
+fn contended_on_redis(records: &[Record], kind: Kind, label: &str) -> [Outcome; 4] {
+    let ours = hot(kind.label());
+    let figure = |what: &str, bound, which, path: &str| {
+        Outcome::figure(
+            format!("{JUDGED_BY} processes, {label}: {what}"),
+            bound,
+            records,
+            which,
+            path,
+        )
+    };
+    let many = Which { parameter: Some((hot_name::CONTENDERS, MANY)), ..ours };
+    let handoffs = "handoffs_per_second";
+    [
+        Outcome::ratio(
+            format!("{JUDGED_BY} processes, {label}: handoffs / Redlock"),
+            Bound::AtLeast(3.0),
+            records,
+            (ours, handoffs),
+            (hot(Kind::Redlock.label()), handoffs),
+        ),
+        figure("worst share", Bound::AtLeast(0.97), ours, "worst_share"),
+        figure("errors", Bound::AtMost(0.0), ours, "errors"),
+        Outcome::figure(
+            format!("{MANY} processes, {label}: errors"),
+            Bound::AtMost(0.0),
+            records,
+            many,
+            "errors",
+        ),
+    ]
+}
+
+fn on_cassandra(records: &[Record]) -> Vec<Outcome> {
     let ratio =
         |what: &str, bound, ours, theirs| Outcome::ratio(what, bound, records, ours, theirs);
     let (v1, v2) = (Paxos::V1.label(), Paxos::V2.label());

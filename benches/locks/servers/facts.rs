@@ -12,7 +12,7 @@ pub(crate) struct Facts {
     pub(crate) servers: usize,
     /// When an acknowledged write is where.
     pub(crate) durability: &'static str,
-    pub(crate) settings: &'static str,
+    pub(crate) settings: String,
 }
 
 impl Facts {
@@ -30,7 +30,7 @@ impl Facts {
             System::Redis => "defaults; SET NX uses the first of them",
         };
         let durability = durability_of(system, durability);
-        Facts { system, version, servers, durability, settings }
+        Facts { system, version, servers, durability, settings: settings.to_owned() }
     }
 
     /// Of nodes of Cassandra that were given.
@@ -40,7 +40,7 @@ impl Facts {
             version,
             servers,
             durability: "as the given nodes are configured",
-            settings: "as the given nodes are configured; QUORUM, SERIAL",
+            settings: "as the given nodes are configured; QUORUM, SERIAL".to_owned(),
         }
     }
 }
@@ -63,7 +63,7 @@ fn durability_of(system: System, durability: Durability) -> &'static str {
         }
         (System::Redis, Durability::Usual) => {
             "in memory only, the fastest; safe for Redlock if a server that died stays away for a \
-             TTL"
+             TTL, which bakery does by itself"
         }
         (System::Redis, Durability::Synced) => {
             "appendonly yes, appendfsync always: on disk before it is acknowledged"

@@ -5,6 +5,7 @@ pub(crate) mod etcd;
 pub(crate) mod facts;
 pub(crate) mod process;
 pub(crate) mod redis;
+pub(crate) mod relay;
 pub(crate) mod zookeeper;
 
 use std::path::Path;
@@ -13,9 +14,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use common::cluster::TestCluster;
 
-use crate::arguments::Durability;
+use crate::arguments::Arguments;
 use crate::servers::facts::Facts;
 use crate::servers::process::ServerProcess;
+use crate::servers::relay::Relay;
 use crate::sides::{Kind, System};
 
 /// How many of each kind.
@@ -27,6 +29,8 @@ pub(crate) struct Servers {
     etcd: Vec<ServerProcess>,
     zookeeper: Vec<ServerProcess>,
     redis: Vec<ServerProcess>,
+    /// In front of each Redis server, where it is to be farther away.
+    relays: Vec<Relay>,
     facts: Vec<Facts>,
 }
 
@@ -89,16 +93,17 @@ impl Servers {
     /// Starts what these kinds need, with their data below a directory.
     pub(crate) async fn start(
         kinds: &[Kind],
-        nodes: &[String],
-        durability: Durability,
+        arguments: &Arguments,
         directory: &Path,
     ) -> Result<Self> {
+        let &Arguments { ref nodes, durability, redis_delay, .. } = arguments;
         let needs = |system| kinds.iter().any(|kind| kind.system() == system);
         let mut servers = Servers {
             cassandra: None,
             etcd: Vec::new(),
             zookeeper: Vec::new(),
             redis: Vec::new(),
+            relays: Vec::new(),
             facts: Vec::new(),
         };
         if needs(System::Cassandra) {
@@ -124,7 +129,16 @@ impl Servers {
         if needs(System::Redis) {
             servers.redis = redis::start(directory, SERVERS, durability).await?;
             let version = redis::installed_version()?;
-            servers.facts.push(Facts::of(System::Redis, version, SERVERS, durability));
+            let mut facts = Facts::of(System::Redis, version, SERVERS, durability);
+            if !redis_delay.is_zero() {
+                servers.relays = redis::relays(&servers.redis, redis_delay)?;
+                let [direct, relayed] = redis::round_trips(&servers.redis[0], &servers.relays[0])?;
+                facts.settings.push_str(&format!(
+                    "; relays make each round trip {redis_delay:?} longer: a PING takes \
+                     {direct:.0?}, with a relay {relayed:.0?}"
+                ));
+            }
+            servers.facts.push(facts);
         }
         Ok(servers)
     }
@@ -148,8 +162,16 @@ impl Servers {
             }
             System::Etcd => of(&self.etcd),
             System::Zookeeper => of(&self.zookeeper),
+            System::Redis if !self.relays.is_empty() => {
+                self.relays.iter().map(|relay| relay.listens().to_string()).collect()
+            }
             System::Redis => of(&self.redis),
         }
+    }
+
+    /// Makes a lock table of our lock on Redis; the default one without a name.
+    pub(crate) async fn make_lock_table(&self, name: Option<&str>) -> Result<()> {
+        redis::make_lock_table(&self.redis, name).await
     }
 
     /// The processor time that the servers have used; `None` if they are not the bench's own.

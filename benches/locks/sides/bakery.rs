@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use bakery_lock::{LockClient, LockGuard, PeerOptions};
+use bakery_lock::{LockClient, LockClientBuilder, LockGuard, Masters, PeerOptions};
 use scylla::client::session::Session;
 
-use crate::sides::{Kind, Operations, Setup, Side};
+use crate::sides::{Operations, Setup, Side};
 use common::cluster::KEYSPACE;
 
 /// One client of our lock. It has the defaults, except for turns where each acquisition shall go
@@ -19,18 +19,30 @@ pub(crate) struct BakeryLock {
 }
 
 impl BakeryLock {
-    pub(crate) async fn build(session: &Arc<Session>, setup: &Setup) -> Result<Self> {
-        let builder = LockClient::builder(Arc::clone(session), KEYSPACE)
+    pub(crate) async fn on_cassandra(session: &Arc<Session>, setup: &Setup) -> Result<Self> {
+        let builder = LockClient::builder(Arc::clone(session), KEYSPACE);
+        Self::build(builder.register_host(true), setup).await
+    }
+
+    pub(crate) async fn on_masters(masters: &Masters, setup: &Setup) -> Result<Self> {
+        Self::build(LockClient::builder_on_masters(masters), setup).await
+    }
+
+    async fn build(builder: LockClientBuilder, setup: &Setup) -> Result<Self> {
+        let builder = builder
             .host("bench")
-            .register_host(true)
             .ttl(setup.ttl)
             .acquire_timeout(setup.patience)
-            .local_handoff(setup.kind != Kind::Bakery);
+            .local_handoff(!setup.kind.is_table_only());
+        let builder = match &setup.lock_table {
+            Some(name) => builder.lock_table(name),
+            None => builder,
+        };
         let builder = match setup.keep_idle {
             Duration::ZERO => builder,
             keep_idle => builder.keep_idle(keep_idle),
         };
-        let builder = if setup.kind == Kind::Subleases {
+        let builder = if setup.kind.has_peers() {
             builder.peers(PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
         } else {
             builder

@@ -40,6 +40,10 @@ pub(crate) enum Kind {
     Etcd,
     /// Curator's recipe on ZooKeeper.
     Zookeeper,
+    /// Our lock on three Redis servers; each acquisition goes through the table.
+    Masters,
+    /// Our lock on three Redis servers; processes take turns of each other.
+    MastersSubleases,
     /// Redlock on three Redis servers.
     Redlock,
     /// `SET NX` on one Redis server.
@@ -76,7 +80,7 @@ impl Kind {
             }
             Kind::Etcd => System::Etcd,
             Kind::Zookeeper => System::Zookeeper,
-            Kind::Redlock | Kind::SetNx => System::Redis,
+            Kind::Masters | Kind::MastersSubleases | Kind::Redlock | Kind::SetNx => System::Redis,
         }
     }
 
@@ -90,6 +94,8 @@ impl Kind {
             Kind::Lwt => "LWT",
             Kind::Etcd => "etcd",
             Kind::Zookeeper => "ZooKeeper",
+            Kind::Masters => "bakery on Redis, table only",
+            Kind::MastersSubleases => "bakery on Redis, subleases",
             Kind::Redlock => "Redlock",
             Kind::SetNx => "SET NX",
         }
@@ -104,7 +110,23 @@ impl Kind {
 
     /// Whether it is this project's lock: then two holders at once are a bug, and end the bench.
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self, Kind::Bakery | Kind::LocalTurns | Kind::Subleases)
+        let is_on_cassandra = matches!(self, Kind::Bakery | Kind::LocalTurns | Kind::Subleases);
+        is_on_cassandra || self.is_on_masters()
+    }
+
+    /// Whether it is this project's lock on Redis servers.
+    pub(crate) fn is_on_masters(self) -> bool {
+        matches!(self, Kind::Masters | Kind::MastersSubleases)
+    }
+
+    /// Whether each acquisition of this project's lock goes through the table.
+    pub(crate) fn is_table_only(self) -> bool {
+        matches!(self, Kind::Bakery | Kind::Masters)
+    }
+
+    /// Whether processes take turns of each other.
+    pub(crate) fn has_peers(self) -> bool {
+        matches!(self, Kind::Subleases | Kind::MastersSubleases)
     }
 
     /// Whether it excludes anything at all.
@@ -158,6 +180,8 @@ pub(crate) struct Setup {
     pub(crate) program: Option<PathBuf>,
     /// Where its servers are: HOST:PORT.
     pub(crate) servers: Vec<String>,
+    /// The lock table of our lock; the default one if there is none.
+    pub(crate) lock_table: Option<String>,
     /// How long a lock outlives a holder that died.
     pub(crate) ttl: Duration,
     /// How long an acquisition waits before it fails.
@@ -187,7 +211,9 @@ impl Tuning {
             | Kind::LocalTurns
             | Kind::Subleases
             | Kind::Etcd
-            | Kind::Zookeeper => Tuning::None,
+            | Kind::Zookeeper
+            | Kind::Masters
+            | Kind::MastersSubleases => Tuning::None,
         }
     }
 
@@ -203,7 +229,9 @@ impl Tuning {
             | Kind::LocalTurns
             | Kind::Subleases
             | Kind::Etcd
-            | Kind::Zookeeper => Vec::new(),
+            | Kind::Zookeeper
+            | Kind::Masters
+            | Kind::MastersSubleases => Vec::new(),
         }
     }
 

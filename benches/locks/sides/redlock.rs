@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use rslock::{Lock, LockError, LockManager};
 
+use crate::servers::redis::urls;
 use crate::sides::backoff::Backoff;
 use crate::sides::{Setup, Side};
 
@@ -22,8 +23,7 @@ pub(crate) struct Redlock {
 
 impl Redlock {
     pub(crate) fn connect(setup: &Setup) -> Self {
-        let urls = setup.servers.iter().map(|server| format!("redis://{server}/"));
-        let mut manager = LockManager::new(urls.collect::<Vec<_>>());
+        let mut manager = LockManager::new(urls(&setup.servers));
         let backoff = setup.tuning.polling();
         manager.set_retry(TRIES, backoff.longest);
         Redlock { manager, backoff, ttl: setup.ttl, patience: setup.patience }

@@ -42,6 +42,7 @@ pub(crate) struct Contender {
     /// How far the stamps of this contender are above those of its client: above the marks that it
     /// has met. A wrong mark thus affects its own object only.
     raised: i64,
+    exchanges: bool,
     ahead: Vec<SeenContender>,
 }
 
@@ -109,8 +110,14 @@ impl Contender {
             revoked_row_seen: false,
             gone_by: Duration::ZERO,
             raised,
+            exchanges: false,
             ahead: Vec::new(),
         }
+    }
+
+    /// The contender, in a store that writes and reads in one round trip if `exchanges`.
+    pub(crate) fn exchanging(self, exchanges: bool) -> Self {
+        Contender { exchanges, ..self }
     }
 
     /// Handles an input.
@@ -445,33 +452,58 @@ impl Contender {
         self.last_op = self.last_op.next();
         let op = self.last_op;
         self.outstanding = Some(Outstanding { op, task, sent: now.elapsed });
-        let read = match task {
+        let write = self.written_by(now, task);
+        let read = self.read_by(task);
+        self.outputs.push_back(match (write, read) {
+            (Some(write), Some(read)) => ContenderOutput::Exchange { op, write, read },
+            (Some(write), None) => ContenderOutput::Write { op, write },
+            (None, Some(read)) => ContenderOutput::Read { op, read },
+            (None, None) => unreachable!("each operation writes or reads"),
+        });
+    }
+
+    /// What an operation writes.
+    fn written_by(&mut self, now: Now, task: Task) -> Option<Write> {
+        match task {
             Task::Announce | Task::TakeTicket | Task::Delete | Task::Renew => {
-                let write = self.write(now);
-                return self.outputs.push_back(ContenderOutput::Write { op, write });
+                Some(self.write(now, task))
             }
-            Task::Look | Task::Settle | Task::Ask(Question::All) => Read::Object,
-            Task::Ask(Question::Choosing(contender)) => Read::Contender(contender),
-            Task::Ask(Question::Present(contender)) => Read::Entering(contender),
+            Task::Ask(_) if self.exchanges && !SeededBug::WaiterOnlyReads.is_planted() => {
+                Some(self.write(now, task))
+            }
+            Task::Look | Task::Settle | Task::Ask(_) | Task::Check | Task::Verify => None,
+        }
+    }
+
+    /// What it reads.
+    fn read_by(&mut self, task: Task) -> Option<Read> {
+        match task {
+            Task::Announce | Task::TakeTicket => self.exchanges.then_some(Read::Object),
+            Task::Delete | Task::Renew => None,
+            Task::Look | Task::Settle | Task::Ask(Question::All) => Some(Read::Object),
+            Task::Ask(Question::Choosing(contender)) => Some(Read::Contender(contender)),
+            Task::Ask(Question::Present(contender)) => Some(Read::Entering(contender)),
             Task::Check => {
                 self.renewing_entry().reading(RenewalStep::Check);
-                Read::Contender(self.id)
+                Some(Read::Contender(self.id))
             }
             Task::Verify => {
                 self.renewing_entry().reading(RenewalStep::Verify);
                 // A holder looks for other holders.
                 let held = matches!(self.state, State::Held(_));
-                if held { Read::Object } else { Read::Contender(self.id) }
+                Some(if held { Read::Object } else { Read::Contender(self.id) })
             }
-        };
-        self.outputs.push_back(ContenderOutput::Read { op, read });
+        }
     }
 
     /// The write of the present state. Notes which rows it leaves in the database, and until when.
-    fn write(&mut self, now: Now) -> Write {
+    fn write(&mut self, now: Now, task: Task) -> Write {
         let (write, terms) = match &mut self.state {
             State::Announcing(acquire, _, attempt) => (attempt.write.clone(), acquire.terms),
             State::TakingTicket(entry, attempt) => (attempt.write.clone(), entry.acquire.terms),
+            State::Waiting(entry, _) if matches!(task, Task::Ask(_)) => {
+                (entry.acknowledged_write(), entry.acquire.terms)
+            }
             State::Settling(entry, _) | State::Waiting(entry, _) | State::Held(entry) => {
                 (entry.renewal_write(), entry.acquire.terms)
             }

@@ -18,6 +18,8 @@ use super::seeded_bug::SeededBug;
 pub(super) struct Entry {
     pub(super) acquire: Acquire,
     pub(super) claim: Claim,
+    /// The stamp of the last acknowledged write.
+    stamp: i64,
     pub(super) lease: Lease,
     renewal: Renewal,
     announced: Duration,
@@ -35,8 +37,8 @@ impl Entry {
         let announced = announcement.first_try;
         let lease = Lease::new(acquire.terms, announced);
         let renewal = Renewal::resting();
-        let (last_release, revoked, rests) = (None, None, false);
-        Entry { acquire, claim, lease, renewal, announced, last_release, revoked, rests }
+        let (stamp, last_release, revoked, rests) = (announcement.write.stamp, None, None, false);
+        Entry { acquire, claim, stamp, lease, renewal, announced, last_release, revoked, rests }
     }
 
     /// The place in the queue.
@@ -77,6 +79,14 @@ impl Entry {
     pub(super) fn extend(&mut self, acknowledged: &Attempt, now: Duration) {
         let lease = self.lease.renewed(self.acquire.terms, acknowledged.first_try, now);
         self.lease = lease.expect("no answer is taken once the lease is over");
+        self.stamp = acknowledged.write.stamp;
+    }
+
+    /// The last acknowledged write, which a waiter makes again on each replica that it asks
+    /// (rule M11 of the design of masters).
+    pub(super) fn acknowledged_write(&self) -> Write {
+        let (claim, ttl_seconds) = (self.claim.clone(), self.acquire.terms.ttl_seconds());
+        Write { stamp: self.stamp, change: Change::Put { claim, ttl_seconds } }
     }
 
     /// When to retry a failed step of the renewal.

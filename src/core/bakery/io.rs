@@ -24,14 +24,14 @@ pub(crate) enum ContenderInput {
     /// Acquire the object. Legal only when idle: before the first acquisition, and after
     /// [`ContenderEvent::Released`].
     Acquire(Acquire),
-    /// The answer to a write.
+    /// The answer to a write, or to an exchange whose write is not acknowledged.
     Written {
         /// The answered operation.
         op: OpId,
         /// Its outcome.
         outcome: WriteOutcome,
     },
-    /// The answer to a read.
+    /// The answer to a read, or to an exchange: a quorum has applied its write as well.
     Read {
         /// The answered operation.
         op: OpId,
@@ -150,6 +150,17 @@ pub(crate) enum ContenderOutput {
     Read {
         /// Answer with this id.
         op: OpId,
+        /// What to read.
+        read: Read,
+    },
+    /// Write rows and read others, each replica both as a unit, in this order; answer with
+    /// [`ContenderInput::Read`] what a quorum shows that did both, or that the write is applied and
+    /// the read failed; or with [`ContenderInput::Written`] why the write is not acknowledged.
+    Exchange {
+        /// Answer with this id.
+        op: OpId,
+        /// What to write.
+        write: Write,
         /// What to read.
         read: Read,
     },

@@ -28,6 +28,8 @@ pub(crate) enum SeededBug {
     LateRenewalCounts,
     /// A look at the last blocker lets a contender in, without a read that shows its own rows.
     NoConfirmingRead,
+    /// A waiter that exchanges only reads, although its rows may not be where it asks.
+    WaiterOnlyReads,
     /// A renewal writes the rows whatever the read before it shows, and only finds out afterwards.
     RenewalUnread,
     /// Of two holders neither gives way to the other.
@@ -114,7 +116,7 @@ impl SeededBug {
 
     /// The bugs of contenders and their rows.
     #[cfg(instrumented)]
-    pub(crate) const OF_CONTENDERS: [SeededBug; 16] = [
+    pub(crate) const OF_CONTENDERS: [SeededBug; 17] = [
         SeededBug::FastPathIgnoresChoosing,
         SeededBug::NoChoosingPhase,
         SeededBug::NoTieBreak,
@@ -124,6 +126,7 @@ impl SeededBug {
         SeededBug::LeaseFromAcknowledgement,
         SeededBug::LateRenewalCounts,
         SeededBug::NoConfirmingRead,
+        SeededBug::WaiterOnlyReads,
         SeededBug::RenewalUnread,
         SeededBug::HoldersDoNotCompare,
         SeededBug::NoTieBreakOfHolders,

@@ -91,7 +91,8 @@ pub(crate) enum Input {
         /// What it asks.
         request: HolderRequest,
     },
-    /// The answer to [`Output::Write`].
+    /// The answer to [`Output::Write`], or to [`Output::Exchange`] if its write is not
+    /// acknowledged.
     Written {
         /// The slot of the contender.
         slot: i16,
@@ -100,7 +101,7 @@ pub(crate) enum Input {
         /// Its outcome.
         outcome: WriteOutcome,
     },
-    /// The answer to [`Output::Read`].
+    /// The answer to [`Output::Read`] or [`Output::Exchange`].
     Read {
         /// The slot of the contender.
         slot: i16,
@@ -256,6 +257,19 @@ pub(crate) enum Output {
         slot: i16,
         /// Answer with this id.
         op: OpId,
+        /// What to read.
+        read: Read,
+    },
+    /// Write rows for the contender of a slot and read others, likewise, each replica both as a
+    /// unit; answer with [`Input::Read`] what a quorum shows that did both, or that the write is
+    /// applied and the read failed; or with [`Input::Written`] why the write is not acknowledged.
+    Exchange {
+        /// The slot.
+        slot: i16,
+        /// Answer with this id.
+        op: OpId,
+        /// What to write.
+        write: Write,
         /// What to read.
         read: Read,
     },

@@ -95,13 +95,14 @@ impl Slot {
     /// A slot without a place. What counts of an earlier one is remembered.
     pub(super) fn new(now: Now, id: ContenderId, settings: Settings, memory: &Memory) -> Self {
         let gives_turns = settings.turns && id.slot == SLOT_OF_TURNS;
+        let contender = Contender::raised(id, memory.raised_by(now, id.slot));
         let keeper = Keeper::new(gives_turns)
             .with_guest_hold_max(settings.guest_hold_max)
             .with_keep_idle(settings.keep_idle, memory.usage);
         Slot {
             id,
             settings,
-            contender: Contender::raised(id, memory.raised_by(now, id.slot)),
+            contender: contender.exchanging(settings.exchanges),
             keeper,
             callers: Callers::default(),
             holders: Holders::new(settings.patience),
@@ -329,6 +330,9 @@ impl Slot {
             }
             bakery::ContenderOutput::Read { op, read } => {
                 self.outputs.push_back(Output::Read { slot, op, read });
+            }
+            bakery::ContenderOutput::Exchange { op, write, read } => {
+                self.outputs.push_back(Output::Exchange { slot, op, write, read });
             }
             bakery::ContenderOutput::Event(event) => self.event(now, event),
         }

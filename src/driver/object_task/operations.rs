@@ -114,6 +114,25 @@ impl Database {
         Completed { input, last_error: LastError::Database(error) }
     }
 
+    /// # Panics
+    ///
+    /// If the store does not exchange: its contenders ask for none.
+    pub(super) async fn exchange(self, slot: i16, op: OpId, write: Write, read: Read) -> Completed {
+        let rows = self.shared.store.rows.exchanges().expect("contenders know what the store can");
+        let (input, error) = match rows.exchange(&self.object, &write, read).await {
+            Ok(seen) => (Input::Read { slot, op, read, seen: Ok(seen) }, None),
+            Err(error) if error.outcome() == Outcome::Applied => {
+                let seen = Err(read_failure(&error));
+                (Input::Read { slot, op, read, seen }, Some(error))
+            }
+            Err(error) => {
+                debug!(?error, "an exchange failed; it is made again");
+                (Input::Written { slot, op, outcome: write_outcome(&error) }, Some(error))
+            }
+        };
+        Completed { input, last_error: LastError::Database(error) }
+    }
+
     pub(super) async fn look(self) -> Completed {
         let (seen, error) = self.try_read(Read::Object).await;
         Completed { input: Input::Looked(seen), last_error: LastError::Database(error) }

@@ -9,13 +9,15 @@ use uuid::Uuid;
 
 use super::keys::Keys;
 use super::link::{CallError, Connection, Link, LinkState};
-use super::membership::{MemberTask, Place, Plan, Sight, Unplanned, judge};
-use super::quorum::majority;
+use super::membership::{self, MemberTask, Place, Plan, Unplanned, judge, majority};
 use super::record::{MastersSettings, Record, View, members_text};
 use super::scripts::Script;
 use super::{MastersTrouble, codec, reply};
 use crate::options::PROTOCOL;
 use crate::store::at_the_same_time;
+
+/// What is known of a server, with the connection to it.
+pub(super) type Sight = membership::Sight<Arc<Connection>>;
 
 /// The servers as a client uses them until it looks again.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::attendance::MemberState;
 use super::link::{CallError, Connection};
-use super::quorum::majority;
+use super::membership::majority;
 use super::{MastersStore, NoQuorum, WAITS, reply};
 use crate::store::{Cursor, DatabaseError, Page, at_the_same_time};
 

@@ -10,20 +10,22 @@
 //! registry, and takes no part until all that was acknowledged before is over: rows have a TTL, and
 //! fences are below the clocks by then (M10), whatever it forgot of them.
 //!
-//! [`judge`] decides from what the servers show; it does no I/O.
+//! [`judge`] decides from what the servers show; it does no I/O. `tests/model` compiles this file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::link::Connection;
-use super::quorum::majority;
 use super::record::{MastersSettings, Record, View};
 
-/// What is known of a server.
+/// The smallest number of servers of which any two sets have one in common.
+pub(super) fn majority(servers: usize) -> usize {
+    servers / 2 + 1
+}
+
+/// What is known of a server; `C` is a connection to it.
 #[derive(Clone, Debug)]
-pub(super) enum Sight<C = Arc<Connection>> {
+pub(super) enum Sight<C> {
     /// It can't take part now; and why.
     Out(String),
     /// It answered.
@@ -238,5 +240,7 @@ fn commonest(values: impl Iterator<Item = Uuid>) -> Option<Uuid> {
     counts.into_iter().max_by_key(|(_, count)| *count).map(|(value, _)| value)
 }
 
+// The path says where the file is if the model compiles this one.
 #[cfg(test)]
+#[path = "membership/tests.rs"]
 mod tests;

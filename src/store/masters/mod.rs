@@ -39,13 +39,12 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use self::attendance::{Attendance, MemberState, Members, Restore};
+use self::attendance::{Attendance, MemberState, Members, Restore, Sight};
 use self::cells::{Copy, Merged};
 pub(crate) use self::error::MastersTrouble;
 use self::keys::Keys;
 use self::link::{CallError, Link, LinkState, TRY_TIMEOUT};
 use self::listing::Listing;
-use self::membership::Sight;
 use self::quorum::{NoQuorum, quorum};
 pub(crate) use self::record::MastersSettings;
 use self::reply::Reply;
@@ -328,17 +327,23 @@ impl MastersStore {
         let keys: Vec<_> = [self.keys.record.clone()].into_iter().chain(keys).collect();
         let replies = self.ask_all(Script::Read, &keys, &Arguments::Read(fields)).await;
         let mut replies = replies.map_err(NoQuorum::of_read)?;
-        let merged = (0..hashes).map(|index| {
-            let copies: Vec<_> = replies
-                .iter_mut()
-                .filter_map(|reply| {
-                    let fields = std::mem::take(reply.hashes.get_mut(index)?);
-                    Some(Copy { now_millis: reply.now_micros / 1000, fields })
-                })
-                .collect();
-            Merged::of(&copies)
-        });
-        merged.collect()
+        (0..hashes).map(|index| merged(&mut replies, index)).collect()
+    }
+
+    /// Changes one hash and reads it, each server both as a unit, in one round trip.
+    async fn change_and_read(
+        &self,
+        key: String,
+        keep: Duration,
+        (cells, fields): (Vec<Vec<u8>>, Vec<String>),
+    ) -> Result<Merged, DatabaseError> {
+        let keys = [self.keys.record.clone(), key];
+        let count = fields.len().to_string();
+        let rest = [count].into_iter().chain(fields).map(String::into_bytes).chain(cells).collect();
+        let replies =
+            self.ask_all(Script::Exchange, &keys, &Arguments::Change { keep, rest }).await;
+        let mut replies = replies.map_err(NoQuorum::of_write)?;
+        merged(&mut replies, 0).map_err(DatabaseError::after_write)
     }
 
     /// Reads one hash as one server has it, another one for another name.
@@ -383,6 +388,15 @@ impl MastersStore {
         let changed = self.ask_all(script, &keys, &Arguments::Change { keep, rest }).await;
         changed.map(drop).map_err(NoQuorum::of_write)
     }
+}
+
+/// What a majority shows of the hash at this place in its answers.
+fn merged(replies: &mut [Reply], place: usize) -> Result<Merged, DatabaseError> {
+    let copies = replies.iter_mut().filter_map(|reply| {
+        let fields = std::mem::take(reply.hashes.get_mut(place)?);
+        Some(Copy { now_millis: reply.now_micros / 1000, fields })
+    });
+    Merged::of(&copies.collect::<Vec<_>>())
 }
 
 /// Looks at the servers of a lock table when one of them may have changed, for as long as there is

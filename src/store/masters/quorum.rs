@@ -7,12 +7,8 @@ use std::task::Poll;
 use tokio::time::timeout;
 
 use super::link::{CallError, TRY_TIMEOUT};
+use super::membership::majority;
 use crate::store::{DatabaseError, Outcome};
-
-/// The smallest number of servers of which any two sets have one in common.
-pub(super) fn majority(servers: usize) -> usize {
-    servers / 2 + 1
-}
 
 /// A request without a majority.
 #[derive(Clone, Debug, Default)]

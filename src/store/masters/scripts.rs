@@ -7,6 +7,8 @@ pub(super) enum Script {
     Read,
     /// Writes cells.
     Write,
+    /// Writes cells, then reads some.
+    Exchange,
     /// Hides what was written up to a horizon.
     Sweep,
     /// Replaces the view of a member.
@@ -23,13 +25,23 @@ macro_rules! lua {
 
 impl Script {
     /// All of them, in the order of their numbers.
-    pub(super) const ALL: [Script; 6] =
-        [Script::Read, Script::Write, Script::Sweep, Script::Install, Script::Join, Script::Adopt];
+    pub(super) const ALL: [Script; 7] = [
+        Script::Read,
+        Script::Write,
+        Script::Exchange,
+        Script::Sweep,
+        Script::Install,
+        Script::Join,
+        Script::Adopt,
+    ];
 
     pub(super) fn text(self) -> &'static str {
         match self {
-            Script::Read => lua!("common.lua", "read.lua"),
-            Script::Write => lua!("common.lua", "change.lua", "write.lua"),
+            Script::Read => lua!("common.lua", "show.lua", "read.lua"),
+            Script::Write => lua!("common.lua", "change.lua", "cells.lua", "write.lua"),
+            Script::Exchange => {
+                lua!("common.lua", "change.lua", "cells.lua", "show.lua", "exchange.lua")
+            }
             Script::Sweep => lua!("common.lua", "change.lua", "sweep.lua"),
             Script::Install => lua!("install.lua"),
             Script::Join => lua!("join.lua"),

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::attendance::{Attendance, MemberState, Restore};
+use super::attendance::{Attendance, MemberState, Restore, Sight};
 use super::keys::Keys;
-use super::membership::Sight;
+use super::membership::majority;
 use super::probe::clock;
-use super::quorum::majority;
 use super::record::{MastersSettings, Record, View};
 use super::{Masters, MastersStore, MastersTrouble};
 use crate::options::PROTOCOL;

@@ -13,8 +13,8 @@ use crate::core::bakery::{
     TIME_IN_FLIGHT, Write, row_name,
 };
 use crate::store::{
-    Cursor, DatabaseError, HOSTS_PER_PAGE, HostRow, HostTable, LockRows, PEER_TTL_MAX, Page, Part,
-    PeerRow, PeerTable, RowStamp, StoreFuture, StoredMark, TimedRow,
+    Cursor, DatabaseError, Exchanges, HOSTS_PER_PAGE, HostRow, HostTable, LockRows, PEER_TTL_MAX,
+    Page, Part, PeerRow, PeerTable, RowStamp, StoreFuture, StoredMark, TimedRow,
 };
 
 /// Cells and keys that have no end.
@@ -136,6 +136,10 @@ impl LockRows for MastersStore {
         Box::pin(async move { self.object(object, read).await?.seen() })
     }
 
+    fn exchanges(&self) -> Option<&dyn Exchanges> {
+        Some(self)
+    }
+
     fn read_with_times<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<TimedRow>> {
         Box::pin(async move { self.object(object, Read::Object).await?.rows() })
     }
@@ -184,6 +188,22 @@ impl LockRows for MastersStore {
             let lives = Lives::Seconds(FENCE_TTL_SECONDS);
             let cells = Cells::default().put(ONLY.to_owned(), value, lives, String::new());
             self.write_cells(self.keys.fence(object), self.keep(), cells).await
+        })
+    }
+}
+
+impl Exchanges for MastersStore {
+    fn exchange<'a>(
+        &'a self,
+        object: &'a str,
+        write: &'a Write,
+        read: Read,
+    ) -> StoreFuture<'a, Seen> {
+        Box::pin(async move {
+            let parts = (Cells::of(write).0, fields(read));
+            let (key, keep) = (self.keys.object(object), self.keep());
+            let merged = self.change_and_read(key, keep, parts).await?;
+            merged.seen().map_err(DatabaseError::after_write)
         })
     }
 }

@@ -55,23 +55,31 @@ fn after_the_largest_number_there_is_no_ticket_left() {
         let contender = other_than(ME, claim.contender);
         Claim { contender, ticket: Some(i64::MAX), ..claim }
     });
-    for_all(&(acquire(), table(), largest), |(acquire, rows, largest)| {
-        let rows = StoredRow::ticket(&largest).into_iter().chain(rows);
-        let rows = rows.filter(|row| row.contender != ME).collect();
-        let mut trial = Trial::new(Acquire { patience: Patience::Wait, ..acquire })?;
-        trial.answer(Answer::honest(Vec::new()))?;
-        trial.answer(Answer::honest(rows))?;
-        let turns = trial.turns();
-        let is_expected = matches!(turns, [Turn::HeldAtOnce] | [Turn::NoTicketLeft]);
-        prop_assert!(is_expected, "{turns:?}");
-        Ok(())
-    });
+    for_all(
+        &(acquire(), any::<bool>(), table(), largest),
+        |(acquire, exchanges, rows, largest)| {
+            let rows = StoredRow::ticket(&largest).into_iter().chain(rows);
+            let rows = rows.filter(|row| row.contender != ME).collect();
+            let acquire = Acquire { patience: Patience::Wait, ..acquire };
+            let mut trial = Trial::new(acquire, exchanges)?;
+            if !exchanges {
+                trial.answer(Answer::honest(Vec::new()))?;
+            }
+            trial.answer(Answer::honest(rows))?;
+            let turns = trial.turns();
+            let is_expected = matches!(turns, [Turn::HeldAtOnce] | [Turn::NoTicketLeft]);
+            prop_assert!(is_expected, "{turns:?}");
+            Ok(())
+        },
+    );
 }
 
 /// What becomes of one contender.
 #[derive(Clone, Debug)]
 struct Story {
     acquire: Acquire,
+    /// The store writes and reads in one round trip.
+    exchanges: bool,
     /// Who is there while all goes well.
     crowd: Vec<StoredRow>,
     /// For how many answers it does: each number leads to another state.
@@ -87,7 +95,7 @@ enum Step {
 }
 
 fn tell(story: &Story) -> Result<Vec<Turn>, TestCaseError> {
-    let mut trial = Trial::new(story.acquire.clone())?;
+    let mut trial = Trial::new(story.acquire.clone(), story.exchanges)?;
     for _ in 0..story.going_well {
         trial.answer(Answer::honest(story.crowd.clone()))?;
     }
@@ -112,8 +120,15 @@ fn story() -> impl Strategy<Value = Story> {
         8 => answer().prop_map(Step::Answer),
         1 => select(told.to_vec()).prop_map(Step::Tell),
     ];
-    (acquire(), others(), 0_usize..6, vec((pause(), step), 1..12))
-        .prop_map(|(acquire, crowd, going_well, steps)| Story { acquire, crowd, going_well, steps })
+    (acquire(), any::<bool>(), others(), 0_usize..6, vec((pause(), step), 1..12)).prop_map(
+        |(acquire, exchanges, crowd, going_well, steps)| Story {
+            acquire,
+            exchanges,
+            crowd,
+            going_well,
+            steps,
+        },
+    )
 }
 
 fn acquire() -> impl Strategy<Value = Acquire> {

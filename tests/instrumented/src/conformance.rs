@@ -4,6 +4,7 @@
 //! them.
 
 mod deletes;
+mod exchanges;
 mod expiry;
 pub(crate) mod peers;
 mod statics;
@@ -20,6 +21,7 @@ use scylla::statement::unprepared::Statement;
 use uuid::Uuid;
 
 use self::deletes::deletes_and_sweeps_stand_beside_each_other;
+use self::exchanges::exchanges_write_and_read;
 use self::expiry::rows_end_as_written;
 use self::peers::{absent_peers_are_refused, peers_are_kept, peers_in_cql};
 use self::statics::statics_need_no_rows;
@@ -132,6 +134,7 @@ pub(crate) async fn conforms(store: &Store, tag: &str) {
     the_last_release_is_told(&object("released")).await;
     the_mark_only_grows(&object("marked")).await;
     statics_need_no_rows(&object("static")).await;
+    exchanges_write_and_read(&object("exchanged")).await;
     a_sweep_hides_what_was_written_up_to_it(&object("swept")).await;
     stamps_are_told(&object("told")).await;
     times_are_told(&object("times")).await;

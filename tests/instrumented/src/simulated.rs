@@ -137,6 +137,11 @@ impl SimulatedCluster {
         SimulatedCluster { network: Arc::new(Mutex::new(network)), messenger }
     }
 
+    /// Has nodes write and read in one round trip, or not. Said before clients are built.
+    pub fn exchange(&self, exchanges: bool) {
+        self.network().exchanges = exchanges;
+    }
+
     /// Says in which zone of the geography a client is. Without this it is in zone 0.
     pub fn set_zone(&self, client: usize, zone: usize) {
         self.network().clients[client].zone = zone;

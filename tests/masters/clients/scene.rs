@@ -16,6 +16,9 @@ use support::pace;
 use support::program::Program;
 use support::rows::{self, RowAndLife};
 
+/// How many reads an uncontended lock costs, beside a write, which reads as well.
+pub(crate) const READS_OF_A_LOCK: u64 = 0;
+
 /// Servers with a lock table, and a look at its rows.
 #[derive(Clone)]
 pub(crate) struct Scene {

@@ -1,10 +1,15 @@
 //! All searches: what holds, and what each flaw breaks. Those of turns are in [`of_turns`].
 
+mod of_dead;
+mod of_exchanges;
+mod of_members;
 mod of_objects;
 mod of_turns;
 
 use crate::core::bakery::{Mode, Patience, SeededBug};
+use crate::dead;
 use crate::lease::Course;
+use crate::members;
 use crate::objects;
 use crate::scenario::{CALM, EXCLUSIVE, Flaw, LockRequest, Revoking, Scenario, Troubles};
 use crate::sightings::Sight;
@@ -31,6 +36,10 @@ pub(crate) enum Subject {
     Expiry(Scenario, Course, u64),
     /// The fence, and tokens of a holder that is removed and of its successor.
     Tokens(tokens::Plan),
+    /// Masters that lose their data.
+    Members(members::Plan),
+    /// The lock of a process that has died.
+    Dead(dead::Plan),
     /// Turns of callers and guests.
     Turns(turns::Plan),
     /// Whole objects of several clients.
@@ -45,7 +54,7 @@ impl Subject {
             | Subject::Registers(scenario)
             | Subject::Expiry(scenario, ..) => scenario.mutation(),
             // The flaw there is in the order of requests, which is not the protocol's.
-            Subject::Tokens(_) => None,
+            Subject::Tokens(_) | Subject::Members(_) | Subject::Dead(_) => None,
             Subject::Turns(plan) => plan.bug,
             Subject::Objects(plan) => plan.bug,
         }
@@ -74,19 +83,27 @@ pub enum Expected {
 pub(crate) fn entries() -> Vec<Entry> {
     let holds = sound()
         .into_iter()
+        .chain(of_exchanges::sound())
         .chain(of_sweeps())
         .chain(of_tokens())
+        .chain(of_members::sound())
+        .chain(of_dead::sound())
         .chain(of_turns::sound())
         .chain(of_objects::sound())
         .map(|(name, length, subject)| Entry { name, length, expected: Expected::Holds, subject });
-    let caught = flawed().into_iter().chain(of_turns::flawed()).chain(of_objects::flawed()).map(
-        |(name, subject)| Entry {
+    let caught = flawed()
+        .into_iter()
+        .chain(of_exchanges::flawed())
+        .chain(of_members::flawed())
+        .chain(of_dead::flawed())
+        .chain(of_turns::flawed())
+        .chain(of_objects::flawed())
+        .map(|(name, subject)| Entry {
             name,
             length: Length::Short,
             expected: Expected::Caught,
             subject,
-        },
-    );
+        });
     holds.chain(caught).collect()
 }
 

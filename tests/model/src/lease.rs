@@ -358,10 +358,11 @@ impl Model for Expiry {
 
     fn init_states(&self) -> Vec<Moment> {
         let contenders = self.scenario.requests.len();
-        let peer = |i| Arc::new(Peer::new(i, self.scenario.rounds, 0).on(self.course.terms()));
+        let Scenario { rounds, exchanges, .. } = self.scenario;
+        let peer = |i| Peer::new(i, rounds, 0).exchanging(exchanges).on(self.course.terms());
         let mut moment = Moment {
             now: 0,
-            peers: (0..contenders).map(peer).collect(),
+            peers: (0..contenders).map(peer).map(Arc::new).collect(),
             rows: vec![Row::default(); contenders * KINDS],
             under_way: Vec::new(),
             unanswered: vec![None; contenders],
@@ -402,6 +403,9 @@ impl Model for Expiry {
                 self.done(&mut next, i, Vec::new(), answered);
             }
             Action::Read { reader, expired, answered } => {
+                if let Some(Errand::Read { write: Some(write), .. }) = next.peers[reader].errand {
+                    self.take_effect(&mut next, write);
+                }
                 let rows = next.look(reader, expired);
                 self.done(&mut next, reader, rows, answered);
             }

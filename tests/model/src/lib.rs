@@ -13,12 +13,15 @@
 //! contender and its caller. `store` is where rows live: on replicas, or in registers, which
 //! promise less. `lease` is a small model of its own, in which time passes; `tokens` is one of the
 //! fence, `turns` one of keeper and guests, `objects` one of all that clients decide about an
-//! object. [`search`] runs the scenarios and tells what it found.
+//! object, `members` one of masters that lose their data, `dead` one of the lock of a process that
+//! has died. [`search`] runs the scenarios and tells what it found.
 
 pub mod search;
 
 mod catalogue;
+mod dead;
 mod lease;
+mod members;
 mod objects;
 mod peer;
 mod scenario;
@@ -34,3 +37,9 @@ mod world;
 #[warn(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 #[path = "../../../src/core/mod.rs"]
 mod core;
+
+/// What the shipped records of masters need of the library's options.
+mod options {
+    /// The number is compared, and means nothing here.
+    pub(crate) const PROTOCOL: i32 = 1;
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::core::bakery::{
     Acquire, Change, Contender, ContenderEvent, ContenderInput, ContenderOutput, Fingerprint,
-    Lease, LeaseTerms, Now, OpId, Read, WriteOutcome,
+    Lease, LeaseTerms, Now, OpId, Read, Write, WriteOutcome,
 };
 use crate::scenario::LockRequest;
 use crate::store::{Effects, id_of};
@@ -43,6 +43,7 @@ pub(crate) struct Peer {
     pub(crate) removal: Removal,
     /// Whether it was let in although it was removed before.
     pub(crate) let_in_unseen: bool,
+    exchanges: bool,
     rounds_begun: i64,
     /// The stamp that is the name of its round.
     round: i64,
@@ -65,8 +66,17 @@ pub(crate) struct Peer {
 /// A request that is not answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Errand {
-    Write { op: OpId, write: Effects },
-    Read { op: OpId, read: Read, after_removal: bool },
+    Write {
+        op: OpId,
+        write: Effects,
+    },
+    /// Each replica that answers makes the write first, if there is one.
+    Read {
+        op: OpId,
+        read: Read,
+        write: Option<Effects>,
+        after_removal: bool,
+    },
 }
 
 /// Whether another client removes the contender's rows.
@@ -98,6 +108,7 @@ impl Peer {
             renewals_left: renewals,
             removal: Removal::None,
             let_in_unseen: false,
+            exchanges: false,
             rounds_begun: 0,
             round: 0,
             last_stamp: 0,
@@ -117,6 +128,12 @@ impl Peer {
     /// The contender, with leases on these terms.
     pub(crate) fn on(self, terms: LeaseTerms) -> Self {
         Peer { terms, ..self }
+    }
+
+    /// The contender, in a store that writes and reads in one round trip if `exchanges`.
+    pub(crate) fn exchanging(self, exchanges: bool) -> Self {
+        let contender = self.contender.map(|contender| contender.exchanging(exchanges));
+        Peer { contender, exchanges, ..self }
     }
 
     pub(crate) fn is_dead(&self) -> bool {
@@ -221,7 +238,7 @@ impl Peer {
 
     /// Another state machine takes its place, and knows nothing of it.
     pub(crate) fn forget(&mut self) {
-        self.contender = Some(Contender::new(id_of(self.index)));
+        self.contender = Some(Contender::new(id_of(self.index)).exchanging(self.exchanges));
         self.errand = None;
         self.ticket = None;
         (self.leaving, self.inside, self.expiring) = (false, false, false);
@@ -333,27 +350,38 @@ impl Peer {
         (self.last_stamp + BETWEEN_STAMPS).max(self.wall_clock)
     }
 
+    /// Notes what it writes.
+    fn sends(&mut self, write: &Write) -> Effects {
+        if let Change::Put { claim, .. } = &write.change {
+            self.renewed_anyway |= self.expiring;
+            self.ticket = claim.ticket;
+            if self.round != claim.round {
+                // Perhaps it found its rows missing, and begins again by itself.
+                self.round = claim.round;
+                self.removal = Removal::None;
+            }
+        }
+        self.last_stamp = self.last_stamp.max(write.stamp);
+        Effects::of(write)
+    }
+
     fn take(&mut self, output: ContenderOutput, reaction: &mut Reaction) {
         match output {
             ContenderOutput::Write { op, write } => {
-                if let Change::Put { claim, .. } = &write.change {
-                    self.renewed_anyway |= self.expiring;
-                    self.ticket = claim.ticket;
-                    if self.round != claim.round {
-                        // Perhaps it found its rows missing, and begins again by itself.
-                        self.round = claim.round;
-                        self.removal = Removal::None;
-                    }
-                }
-                self.last_stamp = self.last_stamp.max(write.stamp);
-                let write = Effects::of(&write);
+                let write = self.sends(&write);
                 self.errand = Some(Errand::Write { op, write });
                 reaction.write = Some(write);
             }
             ContenderOutput::Read { op, read } => {
                 let after_removal = self.removal == Removal::Done;
-                self.errand = Some(Errand::Read { op, read, after_removal });
+                self.errand = Some(Errand::Read { op, read, write: None, after_removal });
                 reaction.read = Some(read);
+            }
+            ContenderOutput::Exchange { op, write, read } => {
+                let write = Some(self.sends(&write));
+                let after_removal = self.removal == Removal::Done;
+                self.errand = Some(Errand::Read { op, read, write, after_removal });
+                (reaction.write, reaction.read) = (write, Some(read));
             }
             ContenderOutput::Event(event) => {
                 match event {
@@ -393,7 +421,8 @@ impl fmt::Display for Peer {
         }
         match self.errand {
             Some(Errand::Write { .. }) => f.write_str(", writes"),
-            Some(Errand::Read { .. }) => f.write_str(", reads"),
+            Some(Errand::Read { write: None, .. }) => f.write_str(", reads"),
+            Some(Errand::Read { write: Some(_), .. }) => f.write_str(", writes and reads"),
             None => Ok(()),
         }
     }
@@ -410,6 +439,8 @@ impl Hash for Peer {
             renewals_left,
             removal,
             let_in_unseen,
+            // The same for all.
+            exchanges: _,
             rounds_begun,
             round,
             last_stamp,
@@ -429,7 +460,9 @@ impl Hash for Peer {
         (inside, expiring, renewed_anyway).hash(hasher);
         match errand {
             Some(Errand::Write { op: _, write }) => write.hash(hasher),
-            Some(Errand::Read { op: _, read: _, after_removal }) => after_removal.hash(hasher),
+            Some(Errand::Read { op: _, read: _, write, after_removal }) => {
+                (write, after_removal).hash(hasher);
+            }
             None => {}
         }
         if let Some(contender) = contender {

@@ -10,6 +10,8 @@ pub(crate) struct Scenario {
     pub(crate) requests: Vec<LockRequest>,
     /// How often each wants it.
     pub(crate) rounds: u8,
+    /// Whether the store writes and reads in one round trip.
+    pub(crate) exchanges: bool,
     pub(crate) troubles: Troubles,
     /// Whether replicas that are behind catch up where no contender can tell, to save states.
     pub(crate) reduced: bool,
@@ -84,7 +86,19 @@ impl Scenario {
     /// Contenders that all want the lock once, in calm weather.
     pub(crate) fn of(requests: &[LockRequest]) -> Self {
         let requests = requests.to_vec();
-        Scenario { requests, rounds: 1, troubles: CALM, reduced: true, flaw: None, must_see: &[] }
+        Scenario {
+            requests,
+            rounds: 1,
+            exchanges: false,
+            troubles: CALM,
+            reduced: true,
+            flaw: None,
+            must_see: &[],
+        }
+    }
+
+    pub(crate) fn exchanging(self) -> Self {
+        Scenario { exchanges: true, ..self }
     }
 
     pub(crate) fn rounds(self, rounds: u8) -> Self {

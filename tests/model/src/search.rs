@@ -10,7 +10,9 @@ use stateright::{Checker, HasDiscoveries, Model, Path};
 
 use crate::catalogue::{self, Subject};
 use crate::core::bakery::SeededBug;
+use crate::dead::Dead;
 use crate::lease::Expiry;
+use crate::members::Members;
 use crate::objects::Objects;
 use crate::scenario::Scenario;
 use crate::sightings::{Sight, Sightings};
@@ -148,6 +150,14 @@ impl Search {
             }
             Subject::Tokens(plan) => {
                 let model = Tokens::new(*plan, Arc::clone(&sightings));
+                search(model, threads, &sightings, plan.must_see)
+            }
+            Subject::Members(plan) => {
+                let model = Members::new(*plan, Arc::clone(&sightings));
+                search(model, threads, &sightings, plan.must_see)
+            }
+            Subject::Dead(plan) => {
+                let model = Dead::new(*plan, Arc::clone(&sightings));
                 search(model, threads, &sightings, plan.must_see)
             }
             Subject::Turns(plan) => {

@@ -100,9 +100,31 @@ pub(crate) enum Sight {
     Downgraded,
     /// Two hold together.
     HeldTogether,
+    /// A server that lost its data joins again.
+    ServerJoined,
+    /// A server that was started again with its data is taken as it is.
+    ServerAdopted,
+    /// A server that joined again serves a request.
+    ServerBack,
+    /// A server is refused because another one has its place.
+    ServerReplaced,
+    /// A request comes to a server that waits after it joined again.
+    ServerWaits,
+    /// A request comes to a server with another view or epoch.
+    ViewRefused,
+    /// A read shows the row that another client may rely on.
+    RowMet,
+    /// A process grants its lock once more before it dies.
+    SecondOwner,
+    /// The rows of a dead process are deleted.
+    DeletedForDead,
+    /// They are gone, or of another round.
+    NothingToDelete,
+    /// A write of a dead process comes after the delete of its rows, and is above it.
+    LateRow,
 }
 
-const SIGHTS: [Sight; 47] = [
+const SIGHTS: [Sight; 58] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -150,6 +172,17 @@ const SIGHTS: [Sight; 47] = [
     Sight::TtlRaised,
     Sight::Downgraded,
     Sight::HeldTogether,
+    Sight::ServerJoined,
+    Sight::ServerAdopted,
+    Sight::ServerBack,
+    Sight::ServerReplaced,
+    Sight::ServerWaits,
+    Sight::ViewRefused,
+    Sight::RowMet,
+    Sight::SecondOwner,
+    Sight::DeletedForDead,
+    Sight::NothingToDelete,
+    Sight::LateRow,
 ];
 
 /// How often which was come across.

@@ -209,7 +209,7 @@ impl<S: Store> Contention<S> {
         }
         let peer = &world.peers[i];
         match (reaction.read, peer.errand) {
-            (Some(read), _) => world.store.begin_read(i, self.read(read)),
+            (Some(read), _) => world.store.begin_read(i, self.read(read), reaction.write),
             (None, Some(Errand::Read { .. })) => {}
             (None, Some(Errand::Write { .. }) | None) => world.store.forget_read(i),
         }
@@ -259,7 +259,10 @@ impl<S: Store> Contention<S> {
             Errand::Write { op, .. } => {
                 ContenderInput::Written { op, outcome: WriteOutcome::Unknown }
             }
-            Errand::Read { op, .. } => {
+            Errand::Read { op, write: Some(_), .. } => {
+                ContenderInput::Written { op, outcome: WriteOutcome::Unknown }
+            }
+            Errand::Read { op, write: None, .. } => {
                 let (rows, statics) = (Err(ReadFailure::Failed), Statics::default());
                 ContenderInput::Read { op, rows, statics }
             }
@@ -311,7 +314,7 @@ impl<S: Store> Contention<S> {
                 let write = Effects::mark(place, HORIZON);
                 world.store.send(write);
                 if self.scenario.flaw == Some(Flaw::SweepReadsEarly) {
-                    world.store.begin_read(place, Read::Object);
+                    world.store.begin_read(place, Read::Object, None);
                     Sweeper::Reading
                 } else {
                     Sweeper::Marking { write }
@@ -319,7 +322,7 @@ impl<S: Store> Contention<S> {
             }
             (&Sweeper::Marking { write }, &Action::SweeperProgress(way)) => {
                 world.store.acknowledge(write, way);
-                world.store.begin_read(place, Read::Object);
+                world.store.begin_read(place, Read::Object, None);
                 Sweeper::Reading
             }
             (Sweeper::Reading, &Action::SweeperProgress(way)) => {
@@ -628,7 +631,8 @@ impl<S: Store> Model for Contention<S> {
     fn init_states(&self) -> Vec<World<S>> {
         let contenders = self.scenario.requests.len();
         let renewals = self.scenario.renewals();
-        let peer = |i| Arc::new(Peer::new(i, self.scenario.rounds, renewals));
+        let Scenario { rounds, exchanges, .. } = self.scenario;
+        let peer = |i| Arc::new(Peer::new(i, rounds, renewals).exchanging(exchanges));
         let peers = (0..contenders).map(peer).collect();
         let store = S::new(&self.scenario);
         vec![World { peers, store, revoker: Revoker::Idle, sweeper: Sweeper::Idle, grants: 0 }]

@@ -51,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) weather: Weather,
     /// With more dead rows than this a read warns of them, and clients sweep.
     pub(crate) many_dead: usize,
+    /// Whether replicas write and read in one round trip.
+    pub(crate) exchanges: bool,
     /// What is locked.
     pub(crate) objects: Vec<String>,
     /// How tasks want to hold, for each of these.
@@ -186,6 +188,7 @@ impl Plan {
             conditions,
             weather,
             many_dead: NO_SWEEPS,
+            exchanges: false,
             objects,
             mixes,
             machines,
@@ -206,6 +209,7 @@ impl Plan {
         }
         Draw(StdRng::seed_from_u64(seed ^ 0x57A71C)).wrong_statics(&mut plan);
         Draw(StdRng::seed_from_u64(seed ^ 0x4E8D)).herd(&mut plan);
+        plan.exchanges = StdRng::seed_from_u64(seed ^ 0xE8C4).random_bool(0.4);
         plan
     }
 
@@ -334,7 +338,7 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan { seed, breach, chance, healed, replicas, conditions, .. } = self;
-        let Plan { weather, many_dead, objects, mixes, machines, deeds, .. } = self;
+        let Plan { weather, many_dead, exchanges, objects, mixes, machines, deeds, .. } = self;
         writeln!(f, "seed {seed}, breach {breach:?}, chance {chance}, healed at {healed:?}")?;
         for (object, mix) in objects.iter().zip(mixes) {
             writeln!(f, "{object:?}: {mix:?}")?;
@@ -343,6 +347,9 @@ impl fmt::Display for Plan {
         writeln!(f, "{conditions:?}")?;
         writeln!(f, "{weather:?}")?;
         writeln!(f, "reads warn of more than {many_dead} dead rows")?;
+        if *exchanges {
+            writeln!(f, "replicas write and read in one round trip")?;
+        }
         for (number, machine) in machines.iter().enumerate() {
             writeln!(f, "machine {number}: {machine:?}")?;
         }

@@ -96,7 +96,7 @@ fn with_less_work(plan: &Plan) -> Vec<Plan> {
 
 /// Each kind of trouble with messages, and wrong clocks.
 fn with_less_trouble(plan: &Plan) -> Vec<Plan> {
-    let mut plans: Vec<_> = (0..11).map(|_| plan.clone()).collect();
+    let mut plans: Vec<_> = (0..12).map(|_| plan.clone()).collect();
     plans[0].conditions.late = 0.0;
     plans[1].conditions.lost = 0.0;
     plans[2].conditions.queued = 0.0;
@@ -110,6 +110,7 @@ fn with_less_trouble(plan: &Plan) -> Vec<Plan> {
     plans[8].weather.lost = 0.0;
     plans[9].weather.repeated = 0.0;
     plans[10].many_dead = NO_SWEEPS;
+    plans[11].exchanges = false;
     for machine in 0..plan.machines.len() {
         let mut less = plan.clone();
         less.machines[machine].lingers = false;

@@ -69,6 +69,7 @@ impl<'a> World<'a> {
         let cluster = SimulatedCluster::new(rng.random(), plan.replicas, plan.conditions, &hosts);
         cluster.set_weather(plan.weather);
         cluster.warn_of_dead_rows(plan.many_dead);
+        cluster.exchange(plan.exchanges);
         let mut deeds = plan.deeds.clone();
         deeds.sort_by_key(|(at, _)| *at);
         let mut world = World {

@@ -3,13 +3,16 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{cluster, failure, pace};
+
+/// Names another server than Redis, such as Valkey's.
+const PROGRAM_VARIABLE: &str = "BAKERY_LOCK_TEST_REDIS";
 
 /// Debian's package has it there.
 const PROGRAM: &str = "/usr/bin/redis-server";
@@ -23,6 +26,7 @@ pub const SYNCED: &[&str] = &["--save", "", "--appendonly", "yes", "--appendfsyn
 /// Some servers that know nothing of each other. They end with this value, and with the thread that
 /// started them.
 pub struct MasterServers {
+    program: PathBuf,
     directory: PathBuf,
     servers: Vec<Server>,
 }
@@ -47,14 +51,17 @@ impl MasterServers {
     /// If Redis is not installed, or a server does not start.
     pub fn start_with(count: usize, options: &[&str]) -> Self {
         failure::explain();
+        let program = std::env::var_os(PROGRAM_VARIABLE).map_or(PROGRAM.into(), PathBuf::from);
         assert!(
-            Path::new(PROGRAM).exists(),
-            "{PROGRAM} is missing: install it with `apt-get install redis-server`"
+            program.exists(),
+            "{} is missing: install it with `apt-get install redis-server`, or name another one \
+             with {PROGRAM_VARIABLE}",
+            program.display()
         );
         let name = cluster::unique("masters").replace(':', "_");
         let directory = std::env::temp_dir().join(name);
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
-        let mut servers = MasterServers { directory, servers: Vec::new() };
+        let mut servers = MasterServers { program, directory, servers: Vec::new() };
         for index in 0..count {
             let options = options.clone();
             servers.servers.push(Server { port: free_port(), options, child: None });
@@ -93,7 +100,8 @@ impl MasterServers {
         let server = &mut self.servers[index];
         let log = fs::File::options().create(true).append(true).open(directory.join("log"));
         let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", PROGRAM])
+            .args(["--pdeathsig", "KILL"])
+            .arg(&self.program)
             .args(["--bind", "127.0.0.1", "--port", &server.port.to_string()])
             .args(&server.options)
             .current_dir(&directory)

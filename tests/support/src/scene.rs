@@ -18,6 +18,9 @@ use crate::pace;
 use crate::program::Program;
 use crate::rows::{self, RowAndLife};
 
+/// How many reads an uncontended lock costs, beside a write.
+pub const READS_OF_A_LOCK: u64 = 1;
+
 /// Builds a client. A database that is too busy to answer in time is asked again.
 pub async fn built(builder: LockClientBuilder) -> LockClient {
     let built = build(builder).await;

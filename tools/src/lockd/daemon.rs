@@ -315,7 +315,7 @@ impl Daemon {
         let mut expiring = pin!(handle.expiring());
         let mut is_expiring = false;
         // Opened at once: later, another process may have the id.
-        let process = (held.term() == Term::Process).then(|| held.peer.process());
+        let process = (held.term() == Term::Process).then(|| held.peer.process()).flatten();
         let mut has_ended = pin!(async {
             match process {
                 Some(process) => process.ended().await,

@@ -87,7 +87,7 @@ impl Serving {
             return refuse(&mut stream).await;
         };
         let process = stream.peer_cred().ok().and_then(|peer| peer.pid());
-        let peer = Peer::Process(process.unwrap_or_default());
+        let peer = Peer::of_process(process);
         let daemon = Arc::clone(&self.daemon);
         // It ends at once if there is no descriptor left for it.
         let Ok(mut stream) = Stream::new(stream) else { return };

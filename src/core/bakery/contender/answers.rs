@@ -18,7 +18,7 @@ use super::{Attempt, Contender, Outstanding, State, Task};
 const PAUSE_PER_FAILED_READ: u32 = 16;
 
 impl Contender {
-    /// Handles the answer to a write.
+    /// Handles the answer to a write, or to an exchange whose write is not acknowledged.
     pub(super) fn written(&mut self, now: Now, task: Task, outcome: WriteOutcome) {
         match outcome {
             WriteOutcome::Applied => self.applied(now, task),
@@ -42,6 +42,12 @@ impl Contender {
             Err(ReadFailure::Failed) => {
                 self.back_off(now, answered.task, longest_pause(now, answered));
             }
+            // What was exchanged is written, so there are rows to delete.
+            Err(ReadFailure::Rejected)
+                if matches!(answered.task, Task::Announce | Task::TakeTicket) =>
+            {
+                self.fail(now, Failure::Rejected);
+            }
             Err(ReadFailure::Rejected) => self.rejected(now, answered.task),
         }
     }
@@ -64,15 +70,24 @@ impl Contender {
 
     fn seen(&mut self, now: Now, answered: &Outstanding, snapshot: &Snapshot) {
         self.revoked_row_seen |= snapshot.has_revoked_row(self.id);
-        match answered.task {
+        let task = match answered.task {
             Task::Check => return self.checked(now, snapshot),
             Task::Verify => return self.verified(now, snapshot),
+            // What was exchanged is written, and is the next read as well.
+            Task::Announce if self.exchanges => {
+                self.applied(now, Task::Announce);
+                Task::Look
+            }
+            Task::TakeTicket if self.exchanges => {
+                self.applied(now, Task::TakeTicket);
+                Task::Settle
+            }
             Task::Announce | Task::TakeTicket | Task::Delete | Task::Renew => {
                 unreachable!("these are written")
             }
-            Task::Look | Task::Settle | Task::Ask(_) => {}
-        }
-        match (answered.task, std::mem::replace(&mut self.state, State::Idle)) {
+            task @ (Task::Look | Task::Settle | Task::Ask(_)) => task,
+        };
+        match (task, std::mem::replace(&mut self.state, State::Idle)) {
             (Task::Look, State::Looking(entry)) => self.looked(now, entry, snapshot),
             (Task::Settle, State::Settling(entry, doorway)) => {
                 self.settled(now, entry, doorway, snapshot);

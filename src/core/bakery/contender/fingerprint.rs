@@ -21,6 +21,7 @@ impl Fingerprint for Contender {
             // It lies beyond the end of any search.
             gone_by: _,
             raised,
+            exchanges,
             ahead: _,
         } = self;
         assert!(outputs.is_empty(), "outputs are taken before anything else happens");
@@ -30,6 +31,9 @@ impl Fingerprint for Contender {
         task.hash(hasher);
         pace.feed(now, hasher);
         state.feed(now, hasher);
+        if let (true, State::Waiting(entry, _)) = (exchanges, state) {
+            entry.acknowledged_write().stamp.hash(hasher);
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 
 mod contract;
 mod doorway;
-
+mod exchange;
 mod lease;
 mod reassign;
 mod release;
@@ -274,7 +274,12 @@ impl Script {
         self.told = self.stamp;
         for output in &said {
             match output {
-                ContenderOutput::Write { op, write } => self.note_write(*op, write),
+                ContenderOutput::Exchange { op, write, .. } if self.writes.contains(write) => {
+                    self.note_op(*op);
+                    self.writes.push(write.clone());
+                }
+                ContenderOutput::Write { op, write }
+                | ContenderOutput::Exchange { op, write, .. } => self.note_write(*op, write),
                 ContenderOutput::Read { op, .. } => self.note_op(*op),
                 ContenderOutput::Event(_) => {}
             }

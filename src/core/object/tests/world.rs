@@ -145,6 +145,7 @@ impl World {
             patience: s(5),
             turns: true,
             has_network,
+            exchanges: false,
             guest_hold_max: None,
             max_clock_skew: SKEW,
             keep_idle: Duration::ZERO,

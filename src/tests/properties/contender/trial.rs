@@ -9,8 +9,9 @@ use super::super::design;
 use super::super::rows::{ME, one_of_each_key, rows_of};
 use crate::core::bakery::{
     Acquire, Change, Claim, Contender, ContenderEvent, ContenderId, ContenderInput,
-    ContenderOutput, Failure, Lease, Loss, Mode, Now, Patience, QueuePosition, Read, ReadFailure,
-    Revocation, RevokeKind, Standing, Statics, StoredRow, WriteOutcome, row_name,
+    ContenderOutput, Failure, Lease, Loss, Mode, Now, OpId, Patience, QueuePosition, Read,
+    ReadFailure, Revocation, RevokeKind, Standing, Statics, StoredRow, Write, WriteOutcome,
+    row_name,
 };
 
 pub(super) const TTL: Duration = Duration::from_secs(60);
@@ -110,6 +111,8 @@ pub(super) struct Trial {
     claim: Option<Claim>,
     /// The stamp of that write, and when it was first tried.
     tried: (i64, Duration),
+    /// The stamp of the last write of its rows that was acknowledged.
+    acknowledged: i64,
     /// The first try of the last write of its rows that was acknowledged.
     counts_from: Duration,
     /// Until when a ticket of its own may be in the table, if it does not delete it.
@@ -145,16 +148,18 @@ struct Sight {
 }
 
 impl Trial {
-    /// A contender that has begun to acquire.
-    pub(super) fn new(acquire: Acquire) -> Result<Self, TestCaseError> {
+    /// A contender that has begun to acquire, in a store that writes and reads in one round trip if
+    /// `exchanges`.
+    pub(super) fn new(acquire: Acquire, exchanges: bool) -> Result<Self, TestCaseError> {
         let mut trial = Trial {
-            contender: Contender::new(ME),
+            contender: Contender::new(ME).exchanging(exchanges),
             acquire,
             now: Duration::from_secs(1_000),
             stamp: 1_700_000_000_000_000,
             asked: None,
             claim: None,
             tried: (0, Duration::ZERO),
+            acknowledged: 0,
             counts_from: Duration::ZERO,
             ticket_until: Duration::ZERO,
             in_the_way: None,
@@ -179,22 +184,17 @@ impl Trial {
     pub(super) fn answer(&mut self, answer: Answer) -> TestCaseResult {
         match self.asked.take() {
             Some(ContenderOutput::Write { op, write }) => {
-                let acknowledged = answer.outcome == WriteOutcome::Applied;
-                if acknowledged && self.tried.0 == write.stamp {
-                    self.counts_from = self.tried.1;
-                }
+                self.note_outcome(write.stamp, answer.outcome);
                 self.handle(ContenderInput::Written { op, outcome: answer.outcome }, None)
             }
-            Some(ContenderOutput::Read { op, read }) => {
-                if let Some(failure) = answer.failure {
-                    let (rows, statics) = (Err(failure), Statics::default());
-                    return self.handle(ContenderInput::Read { op, rows, statics }, None);
+            Some(ContenderOutput::Read { op, read }) => self.show(op, read, answer),
+            Some(ContenderOutput::Exchange { op, write, read }) => {
+                self.note_outcome(write.stamp, answer.outcome);
+                if answer.outcome == WriteOutcome::Applied {
+                    self.show(op, read, answer)
+                } else {
+                    self.handle(ContenderInput::Written { op, outcome: answer.outcome }, None)
                 }
-                let rows = [self.own_rows(answer.own), answer.others].concat();
-                let rows = one_of_each_key(rows);
-                let sight = self.look(read, rows.clone());
-                let statics = Statics::default();
-                self.handle(ContenderInput::Read { op, rows: Ok(rows), statics }, Some(&sight))
             }
             Some(ContenderOutput::Event(_)) => unreachable!("an event waits for no answer"),
             None if self.contender.is_idle() => self.acquire(),
@@ -203,6 +203,24 @@ impl Trial {
                 self.handle(ContenderInput::Tick, None)
             }
         }
+    }
+
+    fn note_outcome(&mut self, stamp: i64, outcome: WriteOutcome) {
+        if outcome == WriteOutcome::Applied && self.tried.0 == stamp {
+            (self.acknowledged, self.counts_from) = self.tried;
+        }
+    }
+
+    fn show(&mut self, op: OpId, read: Read, answer: Answer) -> TestCaseResult {
+        if let Some(failure) = answer.failure {
+            let (rows, statics) = (Err(failure), Statics::default());
+            return self.handle(ContenderInput::Read { op, rows, statics }, None);
+        }
+        let rows = [self.own_rows(answer.own), answer.others].concat();
+        let rows = one_of_each_key(rows);
+        let sight = self.look(read, rows.clone());
+        let statics = Statics::default();
+        self.handle(ContenderInput::Read { op, rows: Ok(rows), statics }, Some(&sight))
     }
 
     pub(super) fn tell(&mut self, input: ContenderInput) -> TestCaseResult {
@@ -250,15 +268,23 @@ impl Trial {
                     self.says(event, sight)?;
                     continue;
                 }
-                ContenderOutput::Write { write, .. } => match &write.change {
-                    Change::Put { claim, .. } => self.writes(write.stamp, claim, sight)?,
-                    Change::Delete { ticket, .. } => {
-                        prop_assert!(*ticket || self.now >= self.ticket_until, "a ticket is left");
+                ContenderOutput::Exchange { write, .. } if write.stamp == self.acknowledged => {
+                    self.writes_again(write)?;
+                }
+                ContenderOutput::Write { write, .. } | ContenderOutput::Exchange { write, .. } => {
+                    match &write.change {
+                        Change::Put { claim, .. } => self.writes(write.stamp, claim, sight)?,
+                        Change::Delete { ticket, .. } => {
+                            prop_assert!(
+                                *ticket || self.now >= self.ticket_until,
+                                "a ticket is left"
+                            );
+                        }
+                        Change::Revoke { .. } | Change::Mark | Change::Sweep { .. } => {
+                            prop_assert!(false, "a contender writes {write:?}");
+                        }
                     }
-                    Change::Revoke { .. } | Change::Mark | Change::Sweep { .. } => {
-                        prop_assert!(false, "a contender writes {write:?}");
-                    }
-                },
+                }
                 ContenderOutput::Read { .. } => {}
             }
             self.asked = Some(output);
@@ -387,6 +413,20 @@ impl Trial {
             let largest = tickets.filter_map(|row| row.ticket).max();
             prop_assert!(claim.ticket > largest.max(Some(0)), "a ticket not above {largest:?}");
         }
+        if claim.ticket.is_some() {
+            self.ticket_until = self.now + TTL + SKEW + TIME_IN_FLIGHT;
+        }
+        Ok(())
+    }
+
+    /// The last acknowledged write goes with each question of a waiter, and with the announcement
+    /// if the read failed that was to follow it.
+    fn writes_again(&mut self, write: &Write) -> TestCaseResult {
+        let Change::Put { claim, .. } = &write.change else {
+            return Err(TestCaseError::fail(format!("a waiter writes {write:?}")));
+        };
+        prop_assert!(!self.leaves && self.held_since.is_none(), "it waits for nothing");
+        prop_assert_eq!(self.claim.as_ref(), Some(claim), "its rows are others by now");
         if claim.ticket.is_some() {
             self.ticket_until = self.now + TTL + SKEW + TIME_IN_FLIGHT;
         }

@@ -109,7 +109,7 @@ impl Geography {
     /// How long the work on a request takes.
     pub(super) fn work_on(&self, ask: &Ask<'_>, rng: &mut StdRng) -> Duration {
         let spread = match ask {
-            Ask::Write(_) | Ask::WriteFence(_) => self.work.write,
+            Ask::Write(_) | Ask::Exchange(..) | Ask::WriteFence(_) => self.work.write,
             Ask::Read(Read::Object) | Ask::OneReplica => self.work.object_read,
             Ask::Read(Read::Contender(_) | Read::Entering(_)) | Ask::ReadFence => {
                 self.work.row_read

@@ -19,8 +19,8 @@ use crate::clock::{Clock, Lead};
 use crate::core::bakery::{ContenderId, Read, Seen, StoredRow, Write};
 use crate::peers::{Entrance, NetworkEnd};
 use crate::store::{
-    Cursor, DatabaseError, Embedded, HostRow, HostTable, LockRows, NodeProbe, Outcome, Page, Part,
-    PeerRow, PeerTable, RowStamp, StoreFuture, StoredMark, Testimonies, TimedRow,
+    Cursor, DatabaseError, Embedded, Exchanges, HostRow, HostTable, LockRows, NodeProbe, Outcome,
+    Page, Part, PeerRow, PeerTable, RowStamp, StoreFuture, StoredMark, Testimonies, TimedRow,
 };
 
 /// The wall clock at the beginning of each simulation.
@@ -113,6 +113,16 @@ impl Link {
         answer.await.expect("every request is answered in the end, as long as the network is there")
     }
 
+    /// What contenders look at, as those replicas show it that answer.
+    async fn seen(&self, object: &str, ask: Ask<'_>) -> Result<Seen, DatabaseError> {
+        let seen = node::Seen::merge(self.ask(object, ask).await?);
+        let met = seen.rows.len();
+        let statics = seen.statics;
+        let rows: Vec<_> = seen.live().into_iter().map(|timed| timed.row).collect();
+        let many_dead = met - rows.len() > lock(&self.network).many_dead;
+        Ok(Seen { rows, statics, many_dead })
+    }
+
     /// Rows, as those replicas show them that answer.
     async fn rows(&self, object: &str, read: Ask<'_>) -> Result<Vec<TimedRow>, DatabaseError> {
         Ok(node::Seen::merge(self.ask(object, read).await?).live())
@@ -125,20 +135,28 @@ impl fmt::Debug for Link {
     }
 }
 
+impl Exchanges for Link {
+    fn exchange<'a>(
+        &'a self,
+        object: &'a str,
+        write: &'a Write,
+        read: Read,
+    ) -> StoreFuture<'a, Seen> {
+        Box::pin(self.seen(object, Ask::Exchange(write, read)))
+    }
+}
+
 impl LockRows for Link {
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> StoreFuture<'a, ()> {
         Box::pin(async move { self.ask(object, Ask::Write(write)).await.map(|_| ()) })
     }
 
     fn read<'a>(&'a self, object: &'a str, read: Read) -> StoreFuture<'a, Seen> {
-        Box::pin(async move {
-            let seen = node::Seen::merge(self.ask(object, Ask::Read(read)).await?);
-            let met = seen.rows.len();
-            let statics = seen.statics;
-            let rows: Vec<_> = seen.live().into_iter().map(|timed| timed.row).collect();
-            let many_dead = met - rows.len() > lock(&self.network).many_dead;
-            Ok(Seen { rows, statics, many_dead })
-        })
+        Box::pin(self.seen(object, Ask::Read(read)))
+    }
+
+    fn exchanges(&self) -> Option<&dyn Exchanges> {
+        lock(&self.network).exchanges.then_some(self)
     }
 
     fn read_with_times<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<TimedRow>> {

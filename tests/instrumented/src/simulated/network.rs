@@ -37,6 +37,8 @@ pub(super) struct Network {
     pub(super) conditions: Conditions,
     /// With more dead rows than this a read warns of them.
     pub(super) many_dead: usize,
+    /// Whether nodes write and read in one round trip.
+    pub(super) exchanges: bool,
     /// Where nodes are, if that decides how long messages take, instead of chance.
     pub(super) geography: Option<Arc<Geography>>,
     pub(super) nodes: Vec<Node>,
@@ -118,6 +120,7 @@ impl Network {
             quorum: replicas.quorum,
             conditions,
             many_dead: MANY_DEAD,
+            exchanges: false,
             geography: None,
             nodes: replicas.ahead.into_iter().map(Node::new).collect(),
             clients: Vec::new(),
@@ -377,7 +380,7 @@ impl Network {
     // Delivery of requests.
 
     fn note(&mut self, client: usize, now: Duration, object: &str, ask: Ask<'_>) -> Option<usize> {
-        let Ask::Write(write) = ask else {
+        let (Ask::Write(write) | Ask::Exchange(write, _)) = ask else {
             return None;
         };
         match &write.change {
@@ -406,7 +409,7 @@ impl Network {
         object: &str,
         ask: Ask<'_>,
     ) {
-        let is_write = matches!(ask, Ask::Write(_) | Ask::WriteFence(_));
+        let is_write = matches!(ask, Ask::Write(_) | Ask::Exchange(..) | Ask::WriteFence(_));
         let is_queued = self.happens(self.conditions.queued, "requests queued");
         let coordinated =
             now + held_up + if is_queued { self.up_to(self.conditions.queued_for) } else { ZERO };

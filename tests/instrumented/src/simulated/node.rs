@@ -60,7 +60,8 @@ impl Node {
             | Action::Lose(_) => {
                 self.journal.push((now, Arc::clone(order)));
                 self.replica.perform(order);
-                Seen::default()
+                let seen = order.then.map(|read| self.seen(&order.object, read, now));
+                seen.unwrap_or_default()
             }
             Action::Read(read) => self.seen(&order.object, *read, now),
             Action::ReadFence => {
@@ -90,6 +91,8 @@ impl Node {
 #[derive(Clone, Copy)]
 pub(super) enum Ask<'a> {
     Write(&'a Write),
+    /// Each replica writes, and answers what it shows then.
+    Exchange(&'a Write, Read),
     WriteFence(i64),
     Read(Read),
     /// A read of the object that one answer is enough for.
@@ -101,6 +104,8 @@ pub(super) enum Ask<'a> {
 pub(super) struct Order {
     object: String,
     action: Action,
+    /// What is read after the action.
+    then: Option<Read>,
 }
 
 enum Action {
@@ -124,31 +129,31 @@ pub(super) enum Lost {
 impl Order {
     /// The loss of rows that no client requested.
     pub(super) fn lose(object: &str, lost: Lost) -> Self {
-        Order { object: object.to_owned(), action: Action::Lose(lost) }
+        Order::of(object, Action::Lose(lost))
     }
 
     /// Raises the mark of an object.
     pub(super) fn raise_mark(object: &str, mark: i64) -> Self {
-        Order { object: object.to_owned(), action: Action::RaiseMark(mark) }
+        Order::of(object, Action::RaiseMark(mark))
     }
 
     /// Raises the fence of an object.
     pub(super) fn raise_fence(object: &str, value: i64, clock: Duration) -> Self {
         let ttl = Duration::from_secs(u64::from(FENCE_TTL_SECONDS.unsigned_abs()));
         let fence = Fence { value, dead_from: clock + ttl };
-        Order { object: object.to_owned(), action: Action::RaiseFence(fence) }
+        Order::of(object, Action::RaiseFence(fence))
     }
 
     /// Notes a release of an object.
     pub(super) fn note_release(object: &str, last: LastRelease, clock: Duration) -> Self {
         let action = Action::Apply(Vec::new(), Some(Release::new(last, clock)));
-        Order { object: object.to_owned(), action }
+        Order::of(object, action)
     }
 
     /// Writes rows as a coordinator has seen them, where they are missing.
     pub(super) fn repair(object: &str, rows: Vec<SeenRow>) -> Self {
         let rows = rows.into_iter().map(|row| (row.key, row.cell)).collect();
-        Order { object: object.to_owned(), action: Action::Apply(rows, None) }
+        Order::of(object, Action::Apply(rows, None))
     }
 
     /// The object that it is about.
@@ -172,8 +177,16 @@ impl Order {
 
     /// A request, as a coordinator with the time `clock` passes it on.
     pub(super) fn new(object: &str, ask: Ask<'_>, clock: Duration) -> Self {
+        let then = match ask {
+            Ask::Exchange(_, read) => Some(read),
+            Ask::Write(_)
+            | Ask::WriteFence(_)
+            | Ask::Read(_)
+            | Ask::OneReplica
+            | Ask::ReadFence => None,
+        };
         let action = match ask {
-            Ask::Write(write) => match &write.change {
+            Ask::Write(write) | Ask::Exchange(write, _) => match &write.change {
                 Change::Mark => Action::RaiseMark(write.stamp),
                 Change::Sweep { spared } => Action::Sweep(Sweep::new(write.stamp, spared, clock)),
                 Change::Put { .. } | Change::Revoke { .. } | Change::Delete { .. } => {
@@ -185,7 +198,11 @@ impl Order {
             Ask::OneReplica => Action::Read(Read::Object),
             Ask::ReadFence => Action::ReadFence,
         };
-        Order { object: object.to_owned(), action }
+        Order { then, ..Order::of(object, action) }
+    }
+
+    fn of(object: &str, action: Action) -> Self {
+        Order { object: object.to_owned(), action, then: None }
     }
 
     /// Whether it changes anything.

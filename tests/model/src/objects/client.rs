@@ -214,6 +214,7 @@ fn settings(plan: &Plan) -> Settings {
         patience: PATIENCE,
         turns: true,
         has_network: plan.has_network,
+        exchanges: false,
         guest_hold_max: None,
         max_clock_skew: MAX_CLOCK_SKEW,
         keep_idle: TICK * plan.keep_idle,
@@ -358,6 +359,7 @@ impl Objects {
                 moment.request(i, Operation::read(slot, op, read));
                 None
             }
+            Output::Exchange { .. } => unreachable!("the store does not exchange"),
             Output::ReadOneReplica { slot } => {
                 let rows = moment.table.read(time, Read::Object).map(|seen| seen.rows);
                 Some(Input::OneReplicaRead { slot, rows: rows.unwrap_or_default() })

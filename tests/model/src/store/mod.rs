@@ -34,8 +34,9 @@ pub(crate) trait Store: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     fn acknowledge(&mut self, write: Effects, way: Self::Way);
 
     /// A read is sent; the reader's read before it is forgotten. Each contender has a read, and so
-    /// has a client that sweeps, by the place of the mark.
-    fn begin_read(&mut self, reader: usize, read: Read);
+    /// has a client that sweeps, by the place of the mark. Each replica that answers makes the
+    /// write first, if there is one; it is under way, too.
+    fn begin_read(&mut self, reader: usize, read: Read, write: Option<Effects>);
 
     /// A reader's read is forgotten.
     fn forget_read(&mut self, reader: usize);

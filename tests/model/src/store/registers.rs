@@ -89,7 +89,8 @@ impl Store for Registers {
         }
     }
 
-    fn begin_read(&mut self, reader: usize, read: Read) {
+    fn begin_read(&mut self, reader: usize, read: Read, write: Option<Effects>) {
+        assert!(write.is_none(), "a register is no replica, which could do both as a unit");
         let asked = rows_asked(read, self.readings.len());
         let mut reading = Reading { possible: vec![Vec::new(); asked.len()], asked };
         for (row, register) in self.rows.iter().enumerate() {

@@ -44,6 +44,8 @@ struct Replica {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Reading {
     asked: std::ops::Range<usize>,
+    /// What each replica writes before it answers.
+    write: Option<Effects>,
     answers: usize,
     /// The newest of what was answered, of each row asked for.
     seen: Vec<Cell>,
@@ -117,11 +119,11 @@ impl Store for Replicas {
         }
     }
 
-    fn begin_read(&mut self, reader: usize, read: Read) {
+    fn begin_read(&mut self, reader: usize, read: Read, write: Option<Effects>) {
         self.forget_read(reader);
         let asked = rows_asked(read, self.readings.len());
         let seen = vec![Cell::default(); asked.len()];
-        self.readings[reader] = Some(Reading { asked, answers: 0, seen });
+        self.readings[reader] = Some(Reading { asked, write, answers: 0, seen });
     }
 
     fn forget_read(&mut self, reader: usize) {
@@ -143,6 +145,7 @@ impl Store for Replicas {
             for after in self.subsets_noticed(replica, &reading.asked) {
                 let mut reached = replica.clone();
                 self.reach(&mut reached, after);
+                reading.write.into_iter().for_each(|write| reached.take(write));
                 if !answers.contains(&reached) {
                     answers.push(reached);
                     let replica = u8::try_from(i).expect("there are few replicas");
@@ -161,6 +164,7 @@ impl Store for Replicas {
         self.reach(&mut replica_reached, after);
         replica_reached.answered |= 1 << reader;
         let reading = self.readings[reader].as_mut().expect("a read was sent before its answer");
+        reading.write.into_iter().for_each(|write| replica_reached.take(write));
         reading.answers += 1;
         let answered = &replica_reached.rows[reading.asked.clone()];
         for (seen, cell) in reading.seen.iter_mut().zip(answered) {

@@ -91,13 +91,18 @@ fn take(
 fn endless(session: &Session) -> Result<WantedTerm, Refusal> {
     match session.peer {
         Peer::Process(_) => Ok(WantedTerm::Process),
-        Peer::Address(_) if session.daemon.limits.endless_over_tcp => {
+        Peer::Address(_) | Peer::Unseen if session.daemon.limits.endless_over_tcp => {
             Ok(WantedTerm::Bound { connection: session.id, grace: Duration::ZERO })
         }
         Peer::Address(_) => Err(Refusal::error(
             "a lock without a time to live would stay after its client died: give it PX, \
              use the Unix socket, or start the daemon with --endless-over-tcp, which ends it with \
              its connection",
+        )),
+        Peer::Unseen => Err(Refusal::error(
+            "a lock without a time to live would stay after its client died, whose process can't \
+             be seen from the daemon's container: give it PX, or start the daemon in the same \
+             process namespace, or with --endless-over-tcp",
         )),
     }
 }
@@ -217,7 +222,7 @@ pub(in crate::lockd) fn delete(session: &Session, user: &User, words: &mut Words
         session.daemon.latches.forget(&user.prefix, key);
         let name = user.lock(key)?;
         let held = session.daemon.locks.holders(name.in_table());
-        own.extend(held.into_iter().filter(|held| held.peer == session.peer));
+        own.extend(held.into_iter().filter(|held| held.peer.is_same(session.peer)));
         word = words.next();
     }
     let daemon = Arc::clone(&session.daemon);

@@ -217,7 +217,7 @@ fn release_by_taker(session: &Session, user: &User, call: &Call) -> Answered {
 /// The lock of a name, if the other end of this connection took it.
 pub(super) fn taken_by(session: &Session, name: &LockName) -> Option<Arc<Held>> {
     let holders = session.daemon.locks.holders(name.in_table());
-    holders.into_iter().find(|held| held.peer == session.peer)
+    holders.into_iter().find(|held| held.peer.is_same(session.peer))
 }
 
 fn another_owner() -> Reply {

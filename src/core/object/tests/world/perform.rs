@@ -19,6 +19,7 @@ impl World {
             Output::Read { slot, op, read } => {
                 Some(Input::Read { slot, op, read, seen: self.read_for_slot(read) })
             }
+            Output::Exchange { .. } => unreachable!("the store does not exchange"),
             Output::ReadOneReplica { slot } => {
                 self.clients[client].looks += 1;
                 let rows = self.read(Read::Object).map(|seen| seen.rows).unwrap_or_default();
@@ -140,6 +141,7 @@ fn is_counted(output: &Output) -> bool {
         output,
         Output::Write { .. }
             | Output::Read { .. }
+            | Output::Exchange { .. }
             | Output::Look
             | Output::SweepRead
             | Output::SweepWrite(_)
