@@ -5,32 +5,17 @@ use std::time::Duration;
 
 use bakery_lock::hosts::HostRegistry;
 use bakery_lock::schema::{self, CreateOptions, Replication, SchemaError};
-use bakery_lock::{BuildError, Consistency, LockClientBuilder, LockError};
+use bakery_lock::{BuildError, Consistency, LockClientBuilder};
 
 use support::scene::{Scene, built, refusal};
 
-// Goal: names of objects, keyspaces and tables that can't be used are refused with a reason, before
-// anything is sent.
+// Goal: names of keyspaces and tables that can't be used are refused with a reason, before anything
+// is sent. Those of objects are in `names`.
 // Method: names with quotes, names that are empty or too long.
 #[tokio::test]
 async fn unusable_names_are_refused() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
-    let client = scene.client().await;
-    let before = client.statistics();
-    for (name, expected) in [
-        ("", "must not be empty"),
-        (&"x".repeat(65_536), "65535 bytes at most, not 65536; hash longer ones"),
-    ] {
-        let error = client.lock(name).await.expect_err("the name can't be used");
-        assert!(matches!(error, LockError::Option(_)), "{error:?}");
-        expect_text(&error, &[expected]);
-    }
-    assert_eq!(client.statistics(), before);
-    // The longest one that can.
-    let guard = client.lock(&"x".repeat(65_535)).await.expect("it fits a partition key");
-    guard.unlock().await.expect("the lock was held");
-
     let quoted = format!("{}\"; DROP KEYSPACE \"{}", scene.keyspace, scene.keyspace);
     for keyspace in [quoted.as_str(), "", "a.b", &"x".repeat(49)] {
         let builder = scene.elsewhere(keyspace).builder();

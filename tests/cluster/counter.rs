@@ -6,16 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bakery_lock::PeerOptions;
-use scylla::client::session::Session;
-use scylla::statement::Consistency;
-use scylla::statement::prepared::PreparedStatement;
 use tokio::task::JoinSet;
 
+use super::data::Counter;
+use super::scene::{Scene, built};
 use support::history::{Moment, Round, overlap, overtaking, rounds};
 use support::monotonic::now;
-use support::program::{self, Program};
+use support::program;
 use support::record::record_rounds;
-use support::scene::{Scene, built};
 
 const PROCESSES: u32 = 8;
 const TASKS: u32 = 8;
@@ -101,11 +99,11 @@ async fn counting_program() {
         assert_eq!(Counter::new(&scene, &name).await.value().await, 40);
         return;
     };
+    let (scene, order) = Scene::of(&order).await;
     let words: Vec<_> = order.split(' ').collect();
-    let [keyspace, name, how, increments] = words[..] else {
+    let [name, how, increments] = words[..] else {
         panic!("not an order: {order}");
     };
-    let scene = Scene::in_keyspace(keyspace).await;
     let recorder = record_rounds(MAX_CLOCK_SKEW);
     program::say("ready");
     program::wait_for_word();
@@ -123,10 +121,10 @@ async fn counting_program() {
 /// Runs the program eight times at once, and returns what they tell.
 async fn count(scene: &Scene, name: &str, how: &str) -> Vec<Moment> {
     let increments = INCREMENTS / PROCESSES;
-    let order = format!("{} {name} {how} {increments}", scene.keyspace);
+    let order = format!("{name} {how} {increments}");
     let mut programs = Vec::new();
     for _ in 0..PROCESSES {
-        programs.push(Program::start("counter::counting_program", &order, &support::nodes().await));
+        programs.push(scene.start("counter::counting_program", &order));
     }
     for program in &mut programs {
         program.expect("ready").await;
@@ -178,48 +176,6 @@ async fn increment(scene: &Scene, name: &str, how: &str, increments: u32) -> Vec
     }
     let held = tasks.join_all().await.into_iter().flatten().collect();
     // Clients of other processes may wait in its line.
-    client.shutdown().await.expect("the cluster answers");
+    client.shutdown().await.expect("the database answers");
     held
-}
-
-/// A row with a number, read and written at QUORUM.
-#[derive(Clone)]
-struct Counter {
-    session: Arc<Session>,
-    name: String,
-    select: PreparedStatement,
-    update: PreparedStatement,
-}
-
-impl Counter {
-    /// A counter; its table is made when it is missing.
-    async fn new(scene: &Scene, name: &str) -> Self {
-        let table = format!("\"{}\".test_counters", scene.keyspace);
-        let columns = "(name text PRIMARY KEY, value bigint)";
-        scene.change_schema(&format!("CREATE TABLE IF NOT EXISTS {table} {columns}")).await;
-        let prepare = async |text: String| {
-            let mut statement = scene.session.prepare(text).await.expect("the cluster answers");
-            statement.set_consistency(Consistency::Quorum);
-            statement
-        };
-        Counter {
-            session: Arc::clone(&scene.session),
-            name: name.to_owned(),
-            select: prepare(format!("SELECT value FROM {table} WHERE name = ?")).await,
-            update: prepare(format!("UPDATE {table} SET value = ? WHERE name = ?")).await,
-        }
-    }
-
-    async fn value(&self) -> i64 {
-        let rows = self.session.execute_unpaged(&self.select, (&self.name,)).await;
-        let rows = rows.expect("the cluster answers").into_rows_result().expect("it has rows");
-        let row = rows.maybe_first_row::<(i64,)>().expect("this is the column");
-        row.map_or(0, |(value,)| value)
-    }
-
-    async fn increment(&self) {
-        let values = (self.value().await + 1, &self.name);
-        let written = self.session.execute_unpaged(&self.update, values).await;
-        written.expect("the cluster answers");
-    }
 }

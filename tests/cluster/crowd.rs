@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use tokio::task::JoinSet;
 
+use super::scene::{Scene, built};
 use support::pace;
-use support::scene::{Scene, built};
 
 const CLIENTS: usize = 300;
 

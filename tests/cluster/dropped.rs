@@ -1,12 +1,12 @@
-//! Futures that are dropped half-way, on the cluster: whenever that happens, no row is left.
+//! Futures that are dropped half-way: whenever that happens, no row is left.
 //!
 //! Each is dropped after no poll, after one, after two, and so on until it completes. It is polled
 //! every tenth of a millisecond, which is a fraction of what an operation takes. On a busy machine
 //! an operation takes thousands of polls, so later polls are sampled, each a few percent after the
 //! previous one.
 //!
-//! The rows go by themselves. But where none is seen, one may still be on its way to the nodes; so
-//! the client is shut down before the last look: when it has ended, all it wrote has arrived.
+//! The rows go by themselves. But where none is seen, one may still be on its way; so the client is
+//! shut down before the last look: when it has ended, all it wrote has arrived.
 
 #![allow(clippy::async_yields_async, reason = "the future itself is what gets dropped")]
 
@@ -17,8 +17,8 @@ use std::time::Duration;
 use bakery_lock::LockClient;
 use tokio::time::sleep;
 
+use super::scene::Scene;
 use support::polls::poll_at_most;
-use support::scene::Scene;
 
 const BETWEEN_POLLS: Duration = Duration::from_micros(100);
 
@@ -49,7 +49,7 @@ async fn try_of_a_held_object() {
     let _beside = support::beside_others().await;
     let begin = async |other: &LockClient, client: LockClient, name: String| {
         hold_for_a_while(other, &name).await;
-        async move { client.try_lock(&name).await.expect("the cluster answers") }
+        async move { client.try_lock(&name).await.expect("the database answers") }
     };
     drop_everywhere("try_lock, held", begin).await;
 }
@@ -94,7 +94,7 @@ async fn drop_everywhere<F: Future>(
         // A guard that came along is dropped here.
         drop(output);
         scene.wait_until_deleted(&name).await;
-        client.shutdown().await.expect("the cluster answers");
+        client.shutdown().await.expect("the database answers");
         // What was sent before the drop may arrive after the delete; then it stays dead.
         assert_eq!(scene.rows(&name).await, Vec::<String>::new());
         if complete {
@@ -105,7 +105,7 @@ async fn drop_everywhere<F: Future>(
 }
 
 /// Lets the rest of the program run after a moment that is too short for a timer. Sleeping, rather
-/// than spinning, leaves the processor to the nodes.
+/// than spinning, leaves the processor to the database.
 async fn pause() {
     std::thread::sleep(BETWEEN_POLLS);
     tokio::task::yield_now().await;

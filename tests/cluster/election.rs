@@ -10,12 +10,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use super::scene::{Scene, built};
 use support::environment::{chance, number};
 use support::history::{Moment, inside};
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
-use support::scene::{Scene, built};
 
 const WATCH: Duration = Duration::from_millis(400);
 /// How long a candidate waits longer than the next better one.
@@ -25,6 +25,10 @@ const STEP: Duration = Duration::from_millis(500);
 /// leaders are killed.
 const ELECTIONS: &str = "BAKERY_LOCK_ELECTIONS";
 const ELECTIONS_DEFAULT: usize = 20;
+
+/// What a candidate says now and then, so that it is not taken for dead while others lead.
+const STANDS: &str = "stands";
+const SAYS_AFTER: Duration = Duration::from_secs(10);
 
 /// What a candidate said.
 #[derive(Debug)]
@@ -176,9 +180,8 @@ impl Candidates {
     /// Starts a candidate's process.
     async fn stand(&mut self, candidate: u8) {
         let Candidates { scene, object, seats, .. } = self;
-        let order = format!("{} {object} {seats} {candidate}", scene.keyspace);
-        let nodes = support::nodes().await;
-        let mut program = Program::start("election::candidate", &order, &nodes);
+        let order = format!("{object} {seats} {candidate}");
+        let mut program = scene.start("election::candidate", &order);
         program.expect("ready").await;
         let (orders, receiver) = mpsc::unbounded_channel();
         let reading = tokio::spawn(serve(program, candidate, receiver, self.sender.clone()));
@@ -275,7 +278,8 @@ impl Observed {
 
 /// The next leader, or `None` for a look that shows none.
 async fn one_leader(leaders: &mut Leaders) -> Option<u8> {
-    let leaders = leaders.try_next().await.expect("the cluster answers").expect("the client lives");
+    let leaders =
+        leaders.try_next().await.expect("the database answers").expect("the client lives");
     assert!(leaders.len() <= 1, "two lead: {leaders:?}");
     leaders.first().map(candidate_of)
 }
@@ -295,6 +299,9 @@ async fn serve(
     said: mpsc::UnboundedSender<Said>,
 ) {
     let tell = |line: &str| {
+        if line == STANDS {
+            return;
+        }
         let words: Vec<_> = line.split(' ').collect();
         let told = match words[..] {
             ["leads", since, token] => {
@@ -331,24 +338,32 @@ async fn serve(
 #[tokio::test]
 async fn candidate() {
     let Some(order) = program::order() else {
-        let client = Scene::new().await.client().await;
+        let scene = Scene::new().await;
+        let client = scene.client().await;
         let election = client.election(support::unique("election"));
         let leadership = election.campaign().await.expect("it is the only one");
-        let shown = election.observe().try_next().await.expect("the cluster answers");
+        let shown = election.observe().try_next().await.expect("the database answers");
         let shown = shown.expect("the client lives");
         assert!(shown.iter().all(|leader| leader.client == shown[0].client), "{shown:?}");
         return leadership.resign().await.expect("it led");
     };
+    let (scene, order) = Scene::of(&order).await;
     let words: Vec<_> = order.split(' ').collect();
-    let [keyspace, object, seats, priority] = words[..] else {
+    let [object, seats, priority] = words[..] else {
         panic!("not an order: {order}");
     };
-    let client = built(Scene::in_keyspace(keyspace).await.builder().ttl(ttl())).await;
+    let client = built(scene.builder().ttl(ttl())).await;
     let seats: u32 = seats.parse().expect("an order has the number of seats");
     let election = client.election(object).seats(seats);
     let election = election.priority(priority.parse().expect("an order ends with a priority"));
     let election = election.label(format!("candidate {priority}"));
     program::say("ready");
+    let standing = tokio::spawn(async {
+        loop {
+            sleep(SAYS_AFTER).await;
+            program::say(STANDS);
+        }
+    });
     let (sender, mut words) = mpsc::unbounded_channel();
     // It ends with the process.
     thread::spawn(move || while sender.send(program::wait_for_word()).is_ok() {});
@@ -380,10 +395,11 @@ async fn candidate() {
         }
         // Until another one leads.
         let mut others = election.observe();
-        let mut lead = async || others.try_next().await.expect("the cluster answers");
+        let mut lead = async || others.try_next().await.expect("the database answers");
         while lead().await.expect("the client lives").len() < seats as usize {}
     }
-    client.shutdown().await.expect("the cluster answers");
+    standing.abort();
+    client.shutdown().await.expect("the database answers");
 }
 
 /// Short, but longer on a slow machine.

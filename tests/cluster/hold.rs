@@ -8,9 +8,9 @@ use bakery_lock::{GuardState, LockError, LockHandle, LockRequest, LostReason};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use super::scene::Scene;
 use support::monotonic::now;
 use support::pace;
-use support::scene::Scene;
 
 /// How a holder hangs.
 #[derive(Clone, Copy, Debug)]

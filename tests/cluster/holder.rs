@@ -1,14 +1,14 @@
 //! Holders that die, and holders whose rows are deleted.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bakery_lock::{LockGuard, LostReason, UnlockError};
 use tokio::time::sleep;
 
+use super::scene::{Scene, built};
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
-use support::scene::{Scene, built};
 
 // Goal: when a holder is killed, the next client is let in, but not before the dead holder's lease
 // ended. Both for a holder by the short way and for one with a ticket.
@@ -42,8 +42,7 @@ async fn kill_a_holder(scene: &Scene, way: &str, after: Duration) -> (Duration, 
         "ticket" => Some(scene.client().await.lock(&name).await.expect("the lock is free")),
         _ => None,
     };
-    let order = order(scene, &name, ttl());
-    let mut holder = Program::start("holder::holding_program", &order, &support::nodes().await);
+    let mut holder = start(scene, &name, ttl());
     holder.expect("ready").await;
     holder.go_on().await;
     if let Some(first) = first {
@@ -69,9 +68,9 @@ async fn kill_a_holder(scene: &Scene, way: &str, after: Duration) -> (Duration, 
     (after_death, Duration::from_nanos(granted - lease_end))
 }
 
-/// The order for [`holding_program`].
-pub(crate) fn order(scene: &Scene, name: &str, ttl: Duration) -> String {
-    format!("{} {name} {}", scene.keyspace, ttl.as_secs())
+/// Starts [`holding_program`].
+pub(crate) fn start(scene: &Scene, name: &str, ttl: Duration) -> Program {
+    scene.start("holder::holding_program", &format!("{name} {}", ttl.as_secs()))
 }
 
 // Goal: the program that the test above kills. By itself: a lease is renewed before it ends.
@@ -89,12 +88,9 @@ async fn holding_program() {
         }
         return guard.unlock().await.expect("the lock was held");
     };
-    let words: Vec<_> = order.split(' ').collect();
-    let [keyspace, name, ttl] = words[..] else {
-        panic!("not an order: {order}");
-    };
+    let (scene, order) = Scene::of(&order).await;
+    let (name, ttl) = order.split_once(' ').expect("an order is a name and a TTL");
     let ttl = Duration::from_secs(ttl.parse().expect("an order ends with a TTL in seconds"));
-    let scene = Scene::in_keyspace(keyspace).await;
     program::say("ready");
     program::wait_for_word();
     let guard = hold(&scene, name, ttl).await;
@@ -123,12 +119,7 @@ async fn holder_whose_row_is_deleted_is_lost() {
     let name = support::unique("deleted");
     let guard = hold(&scene, &name, ttl()).await;
     let lost = guard.lost();
-    let delete = format!(
-        "DELETE FROM \"{}\".lock_table USING TIMESTAMP {} WHERE object_name = '{name}'",
-        scene.keyspace,
-        SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_micros(),
-    );
-    scene.execute(&delete).await;
+    scene.delete_rows(&name).await;
     let reason = pace::within_limit("the next renewal", lost).await;
     assert_eq!(reason, Some(LostReason::RowMissing));
     let error = guard.unlock().await.expect_err("it was lost");

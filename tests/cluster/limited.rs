@@ -6,10 +6,10 @@ use bakery_lock::LockClient;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::scene::Scene;
 use support::history::{Moment, inside};
 use support::monotonic::now;
-use support::program::{self, Program};
-use support::scene::Scene;
+use support::program;
 
 const LIMIT: u32 = 3;
 const PROCESSES: usize = 5;
@@ -27,11 +27,9 @@ async fn three_of_twenty_callers_are_inside() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
     let object = support::unique("limited");
-    let order = format!("{} {object}", scene.keyspace);
     let mut programs = Vec::new();
     for _ in 0..PROCESSES {
-        let nodes = support::nodes().await;
-        programs.push(Program::start("limited::limited_program", &order, &nodes));
+        programs.push(scene.start("limited::limited_program", &object));
     }
     for program in &mut programs {
         program.expect("ready").await;
@@ -73,19 +71,19 @@ async fn three_of_twenty_callers_are_inside() {
 #[tokio::test]
 async fn limited_program() {
     let Some(order) = program::order() else {
-        let (client, object) = (Scene::new().await.client().await, support::unique("limited"));
+        let scene = Scene::new().await;
+        let (client, object) = (scene.client().await, support::unique("limited"));
         all_places_are_taken(&client, &object).await;
         let held: Vec<_> = take(&client, &object, 3).await.into_iter().flatten().collect();
         assert_eq!(held.len(), CALLERS * 3);
         return assert!(inside(&held, u64::MAX).0 <= LIMIT as usize);
     };
-    let (keyspace, object) = order.split_once(' ').expect("an order is a keyspace and a name");
-    let scene = Scene::in_keyspace(keyspace).await;
+    let (scene, object) = Scene::of(&order).await;
     let client = scene.client().await;
     program::say("ready");
     program::wait_for_word();
     let told = take(&client, object, LOCKS).await;
-    client.shutdown().await.expect("the cluster answers");
+    client.shutdown().await.expect("the database answers");
     program::say("done");
     program::say(&format!("operations {}", client.statistics().operations()));
     for caller in told {
@@ -104,7 +102,7 @@ async fn all_places_are_taken(client: &LockClient, object: &str) {
     for _ in 0..LIMIT {
         held.push(request.clone().acquire().await.expect("there is a place"));
     }
-    let one_more = request.try_acquire().await.expect("the cluster answers");
+    let one_more = request.try_acquire().await.expect("the database answers");
     assert!(one_more.is_none(), "more than {LIMIT} hold it");
     for guard in held {
         guard.unlock().await.expect("the lock was held");

@@ -11,13 +11,13 @@ use rand::{Rng, SeedableRng};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 
+use super::scene::Scene;
 use super::subleases::{ask, guest, keeper, peer, peer_with, serve_all, served, ttl};
 use support::environment::{chance, repeats};
 use support::history::{Moment, overlap};
 use support::monotonic::now;
-use support::program::{self, Program};
+use support::program;
 use support::relay::{Relay, Traffic};
-use support::scene::Scene;
 
 /// This often guests are killed, this many at a time.
 const KILLS: usize = 10;
@@ -65,8 +65,7 @@ async fn kill_guest(scene: &Scene, killed: Killed, pause: Duration) -> Duration 
     let name = support::unique("killed-guest");
     let keeper = peer(scene).await;
     let held = keeper.lock(&name).await.expect("the lock is free");
-    let order = format!("{} {name}", scene.keyspace);
-    let mut first = Program::start("line::guest_program", &order, &support::nodes().await);
+    let mut first = scene.start("line::guest_program", &name);
     first.expect("waits").await;
     let (client, mut asking) = guest(scene.clone(), name.clone()).await;
     let free = match killed {
@@ -108,8 +107,7 @@ async fn kill_guest(scene: &Scene, killed: Killed, pause: Duration) -> Duration 
 #[tokio::test]
 async fn guest_program() {
     if let Some(order) = program::order() {
-        let (keyspace, name) = order.split_once(' ').expect("an order is a keyspace and a name");
-        let scene = Scene::in_keyspace(keyspace).await;
+        let (scene, name) = Scene::of(&order).await;
         let (_client, asking) = guest(scene.clone(), name.to_owned()).await;
         program::say("waits");
         let _held = served(asking).await;
@@ -194,8 +192,9 @@ async fn turns_pass_a_bad_way() {
     scene.wait_until_deleted(&name).await;
 }
 
-/// Locks until it is over, and once more then. Returns when it held, and how often it lost.
-async fn work(
+/// Locks until it is over, and once more then. Returns when it held, and how often the lock was
+/// lost or could not be given back.
+pub(crate) async fn work(
     client: LockClient,
     name: String,
     is_over: Arc<AtomicBool>,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bakery_lock::{DatabaseError, LockClientBuilder, Outcome};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla_proxy::{
@@ -14,33 +15,24 @@ use scylla_proxy::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+pub(crate) use support::proxy::Loss;
 use support::proxy::{self, acknowledgement};
+use support::scene::Scene;
 
 /// For how long the batch of a ticket is held back: time enough to set other rules.
 const HELD_BACK: Duration = Duration::from_millis(500);
 
-/// What gets lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loss {
-    /// The next acknowledgement of a write.
-    OneAcknowledgement,
-    /// All acknowledgements of writes: they are applied, but the client can't know.
-    Acknowledgements,
-    /// All requests: nothing is applied, and the client can't know that either.
-    Requests,
-}
-
-/// A session through proxies in front of the nodes.
-pub(crate) struct LossySession {
-    pub(crate) session: Arc<Session>,
+/// A session through proxies in front of the nodes, for clients of its own.
+pub(crate) struct LossyLink {
+    session: Arc<Session>,
     proxies: Mutex<Vec<RunningProxy>>,
 }
 
-impl LossySession {
-    /// A session on which nothing gets lost yet.
-    pub(crate) async fn new() -> Self {
+impl LossyLink {
+    /// A link on which nothing gets lost yet.
+    pub(crate) async fn new(scene: &Scene) -> Self {
         let (mut addresses, mut proxies) = (HashMap::new(), Vec::new());
-        for node in support::nodes().await {
+        for node in scene.nodes() {
             let address = SocketAddr::new(get_exclusive_local_address(), node.port());
             addresses.insert(node, address);
             proxies.push(proxy::in_front_of(node, address).await);
@@ -52,7 +44,17 @@ impl LossySession {
             .build()
             .await
             .expect("the cluster is ready");
-        LossySession { session: Arc::new(session), proxies: Mutex::new(proxies) }
+        LossyLink { session: Arc::new(session), proxies: Mutex::new(proxies) }
+    }
+
+    /// A builder of clients that use it.
+    pub(crate) fn builder(&self, scene: &Scene) -> LockClientBuilder {
+        scene.builder_on(&self.session)
+    }
+
+    /// Whether a client's last failure is what losses come to: it got no answer.
+    pub(crate) fn explains(failure: &DatabaseError) -> bool {
+        failure.outcome() == Outcome::Unknown
     }
 
     /// Loses something from now on.
@@ -117,7 +119,7 @@ impl LossySession {
         let reaction = ResponseReaction::noop().with_feedback_when_performed(feedback);
         let answers = Condition::not(Condition::ResponseOpcode(ResponseOpcode::Event));
         self.on_responses(Some(&[ResponseRule(answers, reaction)]));
-        Answers { session: self, frames }
+        Answers { link: self, frames }
     }
 
     /// Loses nothing any more.
@@ -142,14 +144,14 @@ impl LossySession {
 
 /// What the nodes answer through the proxies.
 pub(crate) struct Answers<'a> {
-    session: &'a LossySession,
+    link: &'a LossyLink,
     frames: UnboundedReceiver<(ResponseFrame, Option<TargetShard>)>,
 }
 
 impl Answers<'_> {
     /// How many bytes and frames they answered up to now.
     pub(crate) fn end(mut self) -> (usize, usize) {
-        self.session.heal();
+        self.link.heal();
         let (mut bytes, mut frames) = (0, 0);
         while let Ok((frame, _)) = self.frames.try_recv() {
             bytes += frame.body.len();

@@ -1,9 +1,14 @@
 //! Locks on a real cluster, by clients in this process and in others.
+//!
+//! The modules that take their scene from `super` are tests of `tests/masters` as well, which gives
+//! them a scene on Redis servers.
 
 mod bad_input;
+mod calls;
 mod conformance;
 mod counter;
 mod crowd;
+mod data;
 mod dropped;
 mod election;
 mod hold;
@@ -13,6 +18,7 @@ mod limited;
 mod line;
 mod lossy;
 mod min_hold;
+mod names;
 mod operations;
 mod peers;
 mod readers;
@@ -28,3 +34,5 @@ mod together;
 mod tokens;
 mod tries;
 mod unknown;
+
+use support::scene;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use bakery_lock::testing::set_wall_clock_error;
 use tokio::time::sleep;
 
+use super::scene::Scene;
 use support::monotonic::now;
-use support::program::{self, Program};
-use support::scene::Scene;
+use support::program;
 
 /// By how many µs the wall clocks of the machines are off: two seconds lie between the outermost.
 const CLOCK_ERRORS: [i64; 6] = [-1_000_000, -600_000, -200_000, 200_000, 600_000, 1_000_000];
@@ -35,9 +35,7 @@ async fn job_runs_once_on_clocks_two_seconds_apart() {
     let name = support::unique("job");
     let mut programs = Vec::new();
     for error in CLOCK_ERRORS {
-        let order = format!("{} {name} {error}", scene.keyspace);
-        let test = "min_hold::scheduled_program";
-        programs.push(Program::start(test, &order, &support::nodes().await));
+        programs.push(scene.start("min_hold::scheduled_program", &format!("{name} {error}")));
     }
     for program in &mut programs {
         program.expect("ready").await;
@@ -69,13 +67,11 @@ async fn scheduled_program() {
     let Some(order) = program::order() else {
         return stays_taken().await;
     };
-    let words: Vec<_> = order.split(' ').collect();
-    let [keyspace, name, error] = words[..] else {
-        panic!("not an order: {order}");
-    };
+    let (scene, order) = Scene::of(&order).await;
+    let (name, error) = order.split_once(' ').expect("an order is a name and a clock error");
     let error: i64 = error.parse().expect("an order ends with a clock error");
     set_wall_clock_error(error);
-    let client = Scene::in_keyspace(keyspace).await.client().await;
+    let client = scene.client().await;
     program::say("ready");
     let first: u64 = program::wait_for_word().parse().expect("it is told when to begin");
     for time in 0..TIMES {
@@ -85,24 +81,24 @@ async fn scheduled_program() {
         sleep(Duration::from_nanos(due.saturating_sub(now()))).await;
         let request = client.request(name);
         let request = if time + 1 < TIMES { request.min_hold(MIN_HOLD) } else { request };
-        if let Some(guard) = request.try_acquire().await.expect("the cluster answers") {
+        if let Some(guard) = request.try_acquire().await.expect("the database answers") {
             program::say(&time.to_string());
             sleep(WORK).await;
             guard.unlock().await.expect("the lock was held");
         }
     }
-    client.shutdown().await.expect("the cluster answers");
+    client.shutdown().await.expect("the database answers");
 }
 
 async fn stays_taken() {
     const MIN_HOLD: Duration = Duration::from_secs(3);
-    let client = Scene::new().await.client().await;
+    let scene = Scene::new().await;
+    let (client, other) = (scene.client().await, scene.client().await);
     let name = support::unique("job");
     let began = now();
     let request = client.request(&name).min_hold(MIN_HOLD);
-    let guard = request.try_acquire().await.expect("the cluster answers").expect("it is free");
+    let guard = request.try_acquire().await.expect("the database answers").expect("it is free");
     guard.unlock().await.expect("the lock was held");
-    let other = Scene::new().await.client().await;
     let next = other.lock(&name).await.expect("it becomes free");
     let taken = Duration::from_nanos(now() - began);
     println!("a lock with min_hold({MIN_HOLD:?}) was free after {taken:?}");

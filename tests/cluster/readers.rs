@@ -16,13 +16,13 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
+use super::scene::{Scene, built};
 use support::environment::{chance, number};
 use support::history::{Moment, inside, lingering, overlap, overlap_between, rounds};
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
 use support::record::record_rounds;
-use support::scene::{Scene, built};
 
 /// What the tasks of the programs do, and how many of them a program has: 16 readers and 2 writers
 /// in 6 programs.
@@ -102,8 +102,7 @@ async fn readers_and_writers_keep_apart() {
     for limit in [None, Some(YIELD_LIMIT)] {
         let programs = Programs::start(&scene, limit, &mut chance).await;
         let time = Duration::from_secs(seconds);
-        let harm = do_harm(&programs, time, &mut chance);
-        let (kills, stops) = pace::within_limit("enough reads and writes", harm).await;
+        let (kills, stops) = do_harm(&programs, time, &mut chance).await;
         let told = programs.end(&scene).await;
         println!("max yield {limit:?}, {kills} kills, {stops} stops: {told}");
         assert!(told.writes.len() > WRITES_MIN, "{} writes", told.writes.len());
@@ -181,11 +180,11 @@ impl Programs {
         let held = Arc::<Counts>::default();
         for (role, tasks) in PROGRAMS {
             let seed: u64 = chance.random();
-            let order = format!("{} {object} {role:?} {tasks} {limit} {seed}", scene.keyspace);
-            let program = started(&order).await;
+            let order = format!("{object} {role:?} {tasks} {limit} {seed}");
+            let program = started(scene, &order).await;
             let (sender, receiver) = mpsc::unbounded_channel();
             harms.push(sender);
-            crews.spawn(crew(program, order, receiver, Arc::clone(&held)));
+            crews.spawn(crew(scene.clone(), program, order, receiver, Arc::clone(&held)));
         }
         Programs { object, crews, harms, held }
     }
@@ -209,11 +208,14 @@ impl Programs {
     }
 }
 
-/// Kills and stops programs, at least for this time, and returns how often.
+/// Kills and stops programs, at least for this time and until they have held the lock often enough.
+/// Returns how often it did.
 async fn do_harm(programs: &Programs, time: Duration, chance: &mut StdRng) -> (usize, usize) {
     let (began, mut kills, mut stops) = (now(), 0, 0);
     let harms = &programs.harms;
-    while Duration::from_nanos(now() - began) < time || !programs.held.are_enough() {
+    let elapsed = || Duration::from_nanos(now() - began);
+    while elapsed() < time || !programs.held.are_enough() {
+        assert!(elapsed() < time + pace::limit(), "there were too few reads or writes");
         sleep(Duration::from_millis(chance.random_range(2_000..6_000))).await;
         let harm = if chance.random_bool(0.4) {
             kills += 1;
@@ -231,6 +233,7 @@ async fn do_harm(programs: &Programs, time: Duration, chance: &mut StdRng) -> (u
 /// Runs a program until no more harm is done to it, and returns what it told. One that was killed
 /// is started again.
 async fn crew(
+    scene: Scene,
     mut program: Program,
     order: String,
     mut harms: mpsc::UnboundedReceiver<Harm>,
@@ -251,7 +254,7 @@ async fn crew(
             harm = harms.recv(), if !is_ending => match harm {
                 Some(Harm::Kill) => {
                     told.extend(program.kill().await);
-                    program = started(&order).await;
+                    program = started(&scene, &order).await;
                 }
                 Some(Harm::Stop(time)) => {
                     program.signal(Signal::STOP);
@@ -269,9 +272,8 @@ async fn crew(
     told
 }
 
-async fn started(order: &str) -> Program {
-    let nodes = support::nodes().await;
-    let mut program = Program::start("readers::reading_program", order, &nodes);
+async fn started(scene: &Scene, order: &str) -> Program {
+    let mut program = scene.start("readers::reading_program", order);
     program.expect("ready").await;
     program
 }
@@ -359,7 +361,8 @@ impl fmt::Display for Spread {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reading_program() {
     let Some(order) = program::order() else {
-        let client = Scene::new().await.client().await;
+        let scene = Scene::new().await;
+        let client = scene.client().await;
         let object = support::unique("readers");
         let [reader, writer] =
             [Role::Reader, Role::Writer].map(|role| request(&client, &object, role, None));
@@ -377,16 +380,16 @@ async fn reading_program() {
         );
         return;
     };
+    let (scene, order) = Scene::of(&order).await;
     let words: Vec<_> = order.split(' ').collect();
-    let [keyspace, object, role, tasks, limit, seed] = words[..] else {
+    let [object, role, tasks, limit, seed] = words[..] else {
         panic!("not an order: {order}");
     };
     let role = if role == "Writer" { Role::Writer } else { Role::Reader };
     let [tasks, limit, seed] = [tasks, limit, seed]
         .map(|number| number.parse::<u64>().expect("an order ends with numbers"));
     let limit = (limit > 0).then(|| Duration::from_millis(limit));
-    let builder = Scene::in_keyspace(keyspace).await.builder().ttl(ttl());
-    let client = built(builder).await;
+    let client = built(scene.builder().ttl(ttl())).await;
     let recorder = record_rounds(MAX_CLOCK_SKEW);
     program::say("ready");
     let request = request(&client, object, role, limit);
@@ -395,7 +398,7 @@ async fn reading_program() {
     spawn_blocking(program::wait_for_word).await.expect("it is told to end");
     is_over.store(true, Ordering::Relaxed);
     tasks.join_all().await;
-    client.shutdown().await.expect("the cluster answers");
+    client.shutdown().await.expect("the database answers");
     for (of, moment) in recorder.lock().expect("the mutex is not poisoned").take() {
         match moment {
             Moment::Round(_) if role == Role::Writer && of == object => {
@@ -477,7 +480,7 @@ async fn work(
                     ) => {
                         program::say(&format!("error {error}"));
                     }
-                    Err(error) => panic!("the cluster answers: {error}"),
+                    Err(error) => panic!("the database answers: {error}"),
                 }
             }
             Err(error @ (LockError::TimedOut { .. } | LockError::Lost { .. })) => {

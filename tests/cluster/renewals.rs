@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::lossy::{Loss, LossySession};
+use super::lossy::{Loss, LossyLink};
+use super::scene::{Scene, built};
 use support::monotonic::now;
 use support::pace;
-use support::scene::{Scene, built};
 
 /// How many tries of a renewal are lost: half of them, which leaves seconds to the next one. That
 /// the very last one counts too is tested in virtual time.
@@ -23,8 +23,8 @@ const LOST_MAX: usize = 3;
 
 // Goal: a renewal is repeated until it is acknowledged, and as long as that is in time the lock
 // stays held: whether each renewal loses one acknowledgement, or several.
-// Method: proxies between the holder and the nodes drop answers to renewals, for several of them in
-// a row; another client waits.
+// Method: proxies between the holder and the database lose answers to renewals, for several of them
+// in a row; another client waits.
 #[tokio::test]
 async fn renewals_whose_acknowledgements_get_lost_keep_the_lock() {
     let _beside = support::beside_others().await;
@@ -35,7 +35,7 @@ async fn renewals_whose_acknowledgements_get_lost_keep_the_lock() {
 async fn lose_of_each_renewal(scene: &Scene, lost: usize) {
     const RENEWALS: usize = 3;
     let name = support::unique("renewals");
-    let lossy = Arc::new(LossySession::new().await);
+    let lossy = Arc::new(LossyLink::new(scene).await);
     let victim = built(builder(&lossy, scene)).await;
     let other = scene.client().await;
     let guard = victim.lock(&name).await.expect("nothing is lost yet");
@@ -82,7 +82,7 @@ async fn renewed(guard: &LockGuard) -> Duration {
 
 // Goal: a renewal that is acknowledged only after the old deadline does not count: the lock is lost
 // at that deadline and stays lost, its rows go, and the next client is let in then, not before.
-// Method: proxies drop the acknowledgements of all tries but the last one before the deadline, and
+// Method: proxies lose the acknowledgements of all tries but the last one before the deadline, and
 // hold that one back until after it. It comes within the second for which the try waits.
 #[tokio::test]
 async fn acknowledgement_after_the_deadline_does_not_count() {
@@ -184,7 +184,7 @@ async fn take_late(scene: &Scene) -> bool {
 
 /// A lock that is held by a client whose acknowledgements may get lost, while another one waits.
 struct Held {
-    lossy: Arc<LossySession>,
+    lossy: Arc<LossyLink>,
     victim: LockClient,
     guard: LockGuard,
     /// When its first lease ends, and hardly before.
@@ -196,7 +196,7 @@ impl Held {
     /// Builds the holder's client on a runtime.
     async fn on(runtime: &Handle, scene: &Scene, ttl: Duration) -> Self {
         let name = support::unique("renewals");
-        let lossy = Arc::new(LossySession::new().await);
+        let lossy = Arc::new(LossyLink::new(scene).await);
         let victim = runtime.spawn(built(builder(&lossy, scene).ttl(ttl))).await;
         let victim = victim.expect("the task does not panic");
         let other = scene.client().await;
@@ -249,8 +249,8 @@ async fn expect_lost(guard: &LockGuard) {
     assert_eq!(lost, Some(LostReason::Expired));
 }
 
-fn builder(lossy: &LossySession, scene: &Scene) -> LockClientBuilder {
-    scene.builder_on(&lossy.session).ttl(ttl())
+fn builder(lossy: &LossyLink, scene: &Scene) -> LockClientBuilder {
+    lossy.builder(scene).ttl(ttl())
 }
 
 /// Lets another client wait for the lock of a guard; when it is let in.
@@ -281,7 +281,7 @@ fn is_renewed(lock: &LockHandle, deadline: u64) -> bool {
 }
 
 /// A runtime on a thread of its own, until the sender is dropped.
-fn own_thread() -> (Handle, oneshot::Sender<Infallible>) {
+pub(crate) fn own_thread() -> (Handle, oneshot::Sender<Infallible>) {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime can be built");
     let (ends, ended) = oneshot::channel();

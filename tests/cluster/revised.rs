@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bakery_lock::LockMode;
 
+use super::scene::Scene;
 use support::pace;
-use support::scene::Scene;
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -20,7 +20,7 @@ async fn changes_of_a_holder_stand_in_its_rows() {
     let guard = request.acquire().await.expect("the lock is free");
     let token = guard.fencing_token().await.expect("it is held alone");
     let held = async || {
-        let contenders = other.contenders(&name).await.expect("the cluster answers");
+        let contenders = other.contenders(&name).await.expect("the database answers");
         let is_holder = |it: &&bakery_lock::ContenderInfo| it.is_me(&holder);
         contenders.iter().find(is_holder).expect("it is held").clone()
     };
@@ -40,7 +40,7 @@ async fn changes_of_a_holder_stand_in_its_rows() {
     assert!(guard.state().is_held() && reader.state().is_held());
     assert_eq!(held().await.mode, Some(LockMode::Shared));
     assert_eq!(reader.fencing_token().await.expect("it is held"), token);
-    assert!(other.try_lock(&name).await.expect("the cluster answers").is_none());
+    assert!(other.try_lock(&name).await.expect("the database answers").is_none());
     guard.unlock().await.expect("it was held");
     reader.unlock().await.expect("it was held");
     scene.wait_for_rows(&name, 0).await;

@@ -9,10 +9,9 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::holder;
+use super::scene::{Scene, built};
 use support::monotonic::now;
 use support::pace;
-use support::program::Program;
-use support::scene::{Scene, built};
 
 /// Of a holder that is removed: longer than that takes on the busiest machine.
 const LONG_TTL: Duration = Duration::from_secs(120);
@@ -71,7 +70,7 @@ async fn revoke(
 
     let shown = first_contender(&other, &name).await;
     assert_eq!(shown.ticket.is_some(), with_ticket, "it holds the other way");
-    other.revoke(&name, &shown, WHY).await.expect("the cluster answers");
+    other.revoke(&name, &shown, WHY).await.expect("the database answers");
     let revoked = now();
     let reason = pace::within_limit("a revoked holder learns of it", guard.expiring()).await;
     let Some(ExpiringReason::Revoked { why, .. }) = reason else { panic!("{reason:?}") };
@@ -104,8 +103,7 @@ async fn dead_holder_is_removed_by_force() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let name = support::unique("forced");
-    let order = holder::order(&scene, &name, LONG_TTL);
-    let mut dead = Program::start("holder::holding_program", &order, &support::nodes().await);
+    let mut dead = holder::start(&scene, &name, LONG_TTL);
     dead.expect("ready").await;
     dead.go_on().await;
     dead.expect("held").await;
@@ -116,7 +114,7 @@ async fn dead_holder_is_removed_by_force() {
     let lease_end: u64 = said.last().and_then(|end| end.parse().ok()).expect("it told the end");
 
     let shown = first_contender(&other, &name).await;
-    other.revoke_by_force(&name, &shown, WHY).await.expect("the cluster answers");
+    other.revoke_by_force(&name, &shown, WHY).await.expect("the database answers");
     let removed = now();
     let (guard, entered) = waiting.await.expect("the task does not panic");
     println!(
@@ -138,7 +136,7 @@ async fn living_holder_that_was_removed_does_not_come_back() {
     let (holder, other) = (client(&scene).await, client(&scene).await);
     let guard = holder.lock(&name).await.expect("the lock is free");
     let shown = first_contender(&other, &name).await;
-    other.revoke_by_force(&name, &shown, WHY).await.expect("the cluster answers");
+    other.revoke_by_force(&name, &shown, WHY).await.expect("the database answers");
     let removed = now();
     let next = other.lock(&name).await.expect("no contender is before it");
     let lost = pace::within_limit("a removed holder is told", guard.lost()).await;
@@ -149,7 +147,7 @@ async fn living_holder_that_was_removed_does_not_come_back() {
 
     let until = now() + u64::try_from(2 * ttl().as_nanos()).expect("a ttl is short");
     while now() < until {
-        let all = other.contenders(&name).await.expect("the cluster answers");
+        let all = other.contenders(&name).await.expect("the database answers");
         assert_eq!(all.len(), 1, "the rows came back: {all:?}");
         sleep(Duration::from_millis(100)).await;
     }
@@ -169,7 +167,7 @@ fn wait(client: &LockClient, name: &str) -> JoinHandle<(Result<LockGuard, LockEr
 }
 
 async fn first_contender(client: &LockClient, name: &str) -> ContenderInfo {
-    client.contenders(name).await.expect("the cluster answers").remove(0)
+    client.contenders(name).await.expect("the database answers").remove(0)
 }
 
 fn expect_revoked(reason: Option<LostReason>) {

@@ -10,7 +10,7 @@ use bakery_lock::{BuildError, Consistency, GuardState, LockClientBuilder};
 use bakery_lock_instrumented::testing::lock_table_id;
 use scylla::statement::unprepared::Statement;
 
-use super::lossy::LossySession;
+use super::lossy::LossyLink;
 use support::scene::{self, Scene, built};
 
 /// How many answers a client is built from at most, statements and schema included.
@@ -220,7 +220,7 @@ async fn client_is_built_from_few_answers() {
     const AT_ONCE: usize = 500;
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("many_hosts").await;
-    let lossy = LossySession::new().await;
+    let lossy = LossyLink::new(&scene).await;
     let before = answers_for_a_client(&scene, &lossy).await;
     for first in (0..HOSTS).step_by(AT_ONCE) {
         let insert = |number: usize| {
@@ -242,11 +242,11 @@ async fn client_is_built_from_few_answers() {
 }
 
 /// The least of a few clients: the driver has answers of its own now and then.
-async fn answers_for_a_client(scene: &Scene, lossy: &LossySession) -> Answers {
+async fn answers_for_a_client(scene: &Scene, lossy: &LossyLink) -> Answers {
     let mut least = Vec::new();
     for _ in 0..5 {
         let answers = lossy.answers();
-        let client = built(scene.builder_on(&lossy.session)).await;
+        let client = built(lossy.builder(scene)).await;
         client.shutdown().await.expect("nothing is held");
         least.push(answers.end());
     }

@@ -10,11 +10,11 @@ use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::scene::{Scene, built};
 use support::environment::chance;
 use support::monotonic::now;
 use support::pace;
-use support::program::{self, Program};
-use support::scene::{Scene, built};
+use support::program;
 
 /// This many are stopped at a time,
 const PROGRAMS: usize = 10;
@@ -64,8 +64,7 @@ async fn stopped_work_is_not_polled_after_the_lease() {
 /// Stops a program until its lock is another client's. Returns whether a poll had begun just then.
 async fn stop_one(scene: &Scene, chance: &mut StdRng) -> bool {
     let name = support::unique("stopped");
-    let order = format!("{} {name}", scene.keyspace);
-    let mut stopped = Program::start("stopped::working_program", &order, &support::nodes().await);
+    let mut stopped = scene.start("stopped::working_program", &name);
     stopped.expect("ready").await;
     stopped.go_on().await;
     stopped.expect("held").await;
@@ -100,14 +99,14 @@ async fn stop_one(scene: &Scene, chance: &mut StdRng) -> bool {
 #[tokio::test]
 async fn working_program() {
     let Some(order) = program::order() else {
-        let client = Scene::new().await.client().await;
+        let scene = Scene::new().await;
+        let client = scene.client().await;
         let request = client.request(support::unique("stopped")).ttl(ttl());
         let work = async |_| note_polls(&Polls::default(), 1_000).await;
         let polls = request.with_lock(work).await;
         return assert_eq!(polls.expect("nothing stops it"), 1_000);
     };
-    let (keyspace, name) = order.split_once(' ').expect("an order is a keyspace and a name");
-    let scene = Scene::in_keyspace(keyspace).await;
+    let (scene, name) = Scene::of(&order).await;
     let client = built(scene.builder().ttl(ttl())).await;
     program::say("ready");
     program::wait_for_word();

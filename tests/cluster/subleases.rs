@@ -9,11 +9,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
+use super::scene::{Scene, built};
 use support::environment::{chance, repeats};
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
-use support::scene::{Scene, built};
 
 /// Longer than any test: for waits that have a limit elsewhere.
 const UNBOUNDED: Duration = Duration::from_secs(3_600);
@@ -149,8 +149,7 @@ impl Sublease {
 
 /// Starts a keeper that holds the lock.
 pub(crate) async fn keeper(scene: &Scene, name: &str) -> Program {
-    let order = format!("{} {name}", scene.keyspace);
-    let mut keeper = Program::start("subleases::keeping_program", &order, &support::nodes().await);
+    let mut keeper = scene.start("subleases::keeping_program", name);
     keeper.expect("ready").await;
     keeper.go_on().await;
     keeper.expect("held").await;
@@ -271,13 +270,13 @@ pub(crate) async fn serve_all(line: Vec<Waiting>) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keeping_program() {
     let Some(order) = program::order() else {
-        let client = peer(&Scene::new().await).await;
+        let scene = Scene::new().await;
+        let client = peer(&scene).await;
         let guard = client.lock(&support::unique("sublease")).await.expect("the lock is free");
         guard.unlock().await.expect("the lock was held");
         return client.shutdown().await.expect("nothing is left");
     };
-    let (keyspace, name) = order.split_once(' ').expect("an order is a keyspace and a name");
-    let scene = Scene::in_keyspace(keyspace).await;
+    let (scene, name) = Scene::of(&order).await;
     let client = peer(&scene).await;
     program::say("ready");
     word().await;

@@ -9,11 +9,11 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::scene::Scene;
 use support::environment::{number, seed};
 use support::history::{Moment, overlap};
 use support::monotonic::now;
 use support::program::{self, Program};
-use support::scene::Scene;
 
 const PROCESSES: u64 = 8;
 const TASKS: u64 = 2;
@@ -48,9 +48,8 @@ async fn overlapping_sets_are_locked() {
     let mut programs = Vec::new();
     for place in 0..PROCESSES {
         let seed = seed.wrapping_add(place * TASKS);
-        let order = format!("{} {object} {each} {seed}", scene.keyspace);
-        let test = "together::locking_program";
-        programs.push(Program::start(test, &order, &support::nodes().await));
+        let order = format!("{object} {each} {seed}");
+        programs.push(scene.start("together::locking_program", &order));
     }
     for program in &mut programs {
         program.expect("ready").await;
@@ -115,18 +114,18 @@ async fn locking_program() {
         let scene = Scene::new().await;
         return call(&scene.client().await, &support::unique("together"), 20, 1).await;
     };
+    let (scene, order) = Scene::of(&order).await;
     let words: Vec<_> = order.split(' ').collect();
-    let [keyspace, object, calls, seed] = words[..] else {
+    let [object, calls, seed] = words[..] else {
         panic!("not an order: {order}");
     };
-    let scene = Scene::in_keyspace(keyspace).await;
     let client = scene.client().await;
-    let calls = calls.parse().expect("the third word is a number");
+    let calls = calls.parse().expect("the second word is a number");
     let seed = seed.parse().expect("the last word is a number");
     program::say("ready");
     program::wait_for_word();
     call(&client, object, calls, seed).await;
-    client.shutdown().await.expect("the cluster answers");
+    client.shutdown().await.expect("the database answers");
     program::say(DONE);
 }
 

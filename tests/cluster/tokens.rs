@@ -1,4 +1,4 @@
-//! Fencing tokens on a real cluster: clocks that differ, holders that are stopped, and answers that
+//! Fencing tokens: clocks that differ, holders that are stopped, and answers that
 //! get lost.
 
 use std::fmt;
@@ -9,20 +9,18 @@ use std::time::{Duration, Instant};
 
 use bakery_lock::testing::set_wall_clock_error;
 use bakery_lock::{
-    FencingError, FencingToken, GuardState, LockClient, LockError, LockGuard, LostReason, Outcome,
+    FencingError, FencingToken, GuardState, LockClient, LockError, LockGuard, LostReason,
 };
 use rustix::process::Signal;
-use scylla::client::session::Session;
-use scylla::statement::Consistency;
-use scylla::statement::prepared::PreparedStatement;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::lossy::{Loss, LossySession};
+use super::data::{COLUMNS, Row};
+use super::lossy::{Loss, LossyLink};
+use super::scene::{Scene, built};
 use support::monotonic::now;
 use support::pace;
-use support::program::{self, Program};
-use support::scene::{Scene, built};
+use support::program;
 
 /// For how long a program is stopped: its rows are gone by then, and others had their turns.
 const STOPPED: Duration = Duration::from_secs(7);
@@ -52,8 +50,8 @@ async fn tokens_of_processes_with_different_clocks_grow() {
     let name = support::unique("tokens");
     let mut programs = Vec::new();
     for (number, error) in CLOCK_ERRORS.iter().enumerate() {
-        let order = format!("{} {name} {number} {error}", scene.keyspace);
-        programs.push(Program::start("tokens::drawing_program", &order, &support::nodes().await));
+        let order = format!("{name} {number} {error}");
+        programs.push(scene.start("tokens::drawing_program", &order));
     }
     for program in &mut programs {
         program.expect("ready").await;
@@ -106,15 +104,14 @@ async fn drawing_program() {
         assert_eq!(tokens.len(), 40);
         return expect_growing(&tokens);
     };
+    let (scene, order) = Scene::of(&order).await;
     let words: Vec<_> = order.split(' ').collect();
-    let [keyspace, name, number, clock_error] = words[..] else {
+    let [name, number, clock_error] = words[..] else {
         panic!("not an order: {order}");
     };
     set_wall_clock_error(clock_error.parse().expect("an order ends with a clock error"));
     let number: usize = number.parse().expect("an order has the number of the program");
-    let scene = Scene::in_keyspace(keyspace).await;
-    let builder = scene.builder().ttl(ttl());
-    let client = built(builder).await;
+    let client = built(scene.builder().ttl(ttl())).await;
     program::say("ready");
     program::wait_for_word();
     let mut tasks = JoinSet::new();
@@ -194,17 +191,17 @@ impl FromStr for Drawn {
 // Goal: a token whose write is acknowledged only at the second try is one token, above all earlier
 // and below all later ones; where no write is acknowledged there is none, and what may have been
 // written is in no client's way.
-// Method: proxies between one client and the nodes drop answers or requests; after each token of
+// Method: proxies between one client and the database lose answers or requests; after each token of
 // that client, another client draws.
 #[tokio::test]
 async fn tokens_grow_although_acknowledgements_get_lost() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let name = support::unique("tokens");
-    let lossy = Arc::new(LossySession::new().await);
+    let lossy = Arc::new(LossyLink::new(&scene).await);
     // It waits that long in vain.
     let patience = pace::scaled(Duration::from_secs(3));
-    let victim = built(scene.builder_on(&lossy.session).acquire_timeout(patience)).await;
+    let victim = built(lossy.builder(&scene).acquire_timeout(patience)).await;
     let other = scene.client().await;
     let mut tokens = Vec::new();
     let losses = [
@@ -229,7 +226,7 @@ async fn tokens_grow_although_acknowledgements_get_lost() {
             (
                 Loss::Acknowledgements | Loss::Requests,
                 Err(FencingError::TimedOut { cause: Some(cause), .. }),
-            ) => assert_eq!(cause.outcome(), Outcome::Unknown),
+            ) => assert!(LossyLink::explains(&cause), "{cause:?}"),
             (loss, other) => panic!("with {loss:?} came {other:?}"),
         }
         lossy.heal();
@@ -258,8 +255,8 @@ fn expect_growing(tokens: &[FencingToken]) {
 async fn stale_holder_leaves_no_cell() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
-    // Before the programs race for it.
-    create_table(&scene).await;
+    // The first one makes the table, for which programs would race.
+    let _first = Row::new(&scene, &support::unique("stale"), None).await;
     let mut cases = JoinSet::new();
     for stopped_after in [40, 230, 700, 1_300] {
         for go_on in [GoOn::Between, GoOn::Afterwards] {
@@ -299,8 +296,7 @@ async fn stop_a_writer(
     go_on: GoOn,
 ) -> Vec<String> {
     let name = support::unique("stale");
-    let order = format!("{} {name} {how}", scene.keyspace);
-    let mut stale = Program::start("tokens::writing_program", &order, &support::nodes().await);
+    let mut stale = scene.start("tokens::writing_program", &format!("{name} {how}"));
     stale.expect("ready").await;
     stale.go_on().await;
     stale.expect("held").await;
@@ -333,7 +329,6 @@ async fn stop_a_writer(
 async fn writing_program() {
     let Some(order) = program::order() else {
         let scene = Scene::new().await;
-        create_table(&scene).await;
         let name = support::unique("stale");
         let guard = scene.client().await.lock(&name).await.expect("the lock is free");
         let mut row = Row::new(&scene, &name, token_of(&guard, "token").await).await;
@@ -344,11 +339,8 @@ async fn writing_program() {
         return guard.unlock().await.expect("the lock was held");
     };
     const WRITES_TOO_LATE: usize = 30;
-    let words: Vec<_> = order.split(' ').collect();
-    let [keyspace, name, how] = words[..] else {
-        panic!("not an order: {order}");
-    };
-    let scene = Scene::in_keyspace(keyspace).await;
+    let (scene, order) = Scene::of(&order).await;
+    let (name, how) = order.split_once(' ').expect("an order is a name and a way");
     let client = built(scene.builder().ttl(ttl())).await;
     program::say("ready");
     program::wait_for_word();
@@ -370,74 +362,6 @@ async fn token_of(guard: &LockGuard, how: &str) -> Option<FencingToken> {
     match how {
         "none" => None,
         _ => Some(guard.fencing_token().await.expect("the lock is held")),
-    }
-}
-
-async fn create_table(scene: &Scene) {
-    let columns = "(name text PRIMARY KEY, a text, b text, c text)";
-    scene.change_schema(&format!("CREATE TABLE IF NOT EXISTS {} {columns}", table(scene))).await;
-}
-
-fn table(scene: &Scene) -> String {
-    format!("\"{}\".test_rows", scene.keyspace)
-}
-
-const COLUMNS: [&str; 3] = ["a", "b", "c"];
-
-/// A row that is written column by column, with the timestamps of a token if there is one.
-struct Row {
-    session: Arc<Session>,
-    name: String,
-    token: Option<FencingToken>,
-    writes: u16,
-    select: PreparedStatement,
-    with_token: Vec<PreparedStatement>,
-    without: Vec<PreparedStatement>,
-}
-
-impl Row {
-    async fn new(scene: &Scene, name: &str, token: Option<FencingToken>) -> Self {
-        let table = table(scene);
-        let prepare = async |text: String| {
-            let mut statement = scene.session.prepare(text).await.expect("the cluster answers");
-            statement.set_consistency(Consistency::Quorum);
-            statement
-        };
-        let (mut with_token, mut without) = (Vec::new(), Vec::new());
-        for column in COLUMNS {
-            let set = format!("SET {column} = ? WHERE name = ?");
-            with_token.push(prepare(format!("UPDATE {table} USING TIMESTAMP ? {set}")).await);
-            without.push(prepare(format!("UPDATE {table} {set}")).await);
-        }
-        Row {
-            session: Arc::clone(&scene.session),
-            name: name.to_owned(),
-            token,
-            writes: 0,
-            select: prepare(format!("SELECT a, b, c FROM {table} WHERE name = ?")).await,
-            with_token,
-            without,
-        }
-    }
-
-    async fn write(&mut self, column: usize, text: &str) {
-        let written = match self.token {
-            Some(token) => {
-                let stamp = token.write_timestamp(self.writes).expect("it is stopped before");
-                self.writes += 1;
-                let values = (stamp, text, &self.name);
-                self.session.execute_unpaged(&self.with_token[column], values).await
-            }
-            None => self.session.execute_unpaged(&self.without[column], (text, &self.name)).await,
-        };
-        written.expect("the cluster answers");
-    }
-
-    async fn columns(&self) -> Vec<String> {
-        let rows = self.session.execute_unpaged(&self.select, (&self.name,)).await;
-        let rows = rows.expect("the cluster answers").into_rows_result().expect("it has rows");
-        let (a, b, c) = rows.single_row::<(String, String, String)>().expect("all are written");
-        vec![a, b, c]
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bakery_lock::{LockClient, LockGuard};
 use tokio::task::JoinSet;
 
-use support::scene::Scene;
+use super::scene::Scene;
 
 /// What a try asks the database at most: the doorway and a release, and single rows for the time of
 /// four doorways. How long it takes is tested in virtual time.
@@ -34,7 +34,7 @@ async fn try_of_a_held_lock_does_not_take_it() {
     expect_taken("held with a ticket, same client", &other, &name).await;
 
     with_ticket.unlock().await.expect("the lock was held");
-    let won = holder.try_lock(&name).await.expect("the cluster answers");
+    let won = holder.try_lock(&name).await.expect("the database answers");
     drop(won.expect("the lock is free"));
     scene.wait_until_deleted(&name).await;
 }
@@ -55,7 +55,7 @@ async fn expect_taken(how: &str, client: &LockClient, name: &str) {
     let before = client.statistics();
     for _ in 0..TRIES {
         let asked = Instant::now();
-        let won = client.try_lock(name).await.expect("the cluster answers");
+        let won = client.try_lock(name).await.expect("the database answers");
         times.push(asked.elapsed());
         assert!(won.is_none(), "a held lock was taken");
     }
@@ -95,7 +95,7 @@ async fn one_of_many_tries_wins() {
             let name = name.clone();
             tries.spawn(async move {
                 let asked = Instant::now();
-                (client.try_lock(&name).await.expect("the cluster answers"), asked.elapsed())
+                (client.try_lock(&name).await.expect("the database answers"), asked.elapsed())
             });
         }
         let answers = tries.join_all().await;

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bakery_lock::{GuardState, LockError, LockGuard, LostReason, Outcome, UnlockError};
+use bakery_lock::{GuardState, LockError, LockGuard, LostReason, UnlockError};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::lossy::{Loss, LossySession};
+use super::lossy::{Loss, LossyLink};
+use super::scene::{Scene, built};
 use support::history::{Moment, overlap};
 use support::monotonic::now;
 use support::pace;
-use support::scene::{Scene, built};
 
 /// With the shortest one, a renewal that is written a second time has half a second left, which a
-/// busy cluster may take.
+/// busy database may take.
 const TTL: Duration = Duration::from_secs(10);
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 
@@ -35,7 +35,7 @@ const STEPS: [Step; 4] = [Step::Announce, Step::Draw, Step::Renew, Step::Release
 
 // Goal: when one acknowledgement gets lost, the lock is obtained, renewed and given back all the
 // same; no other client holds it meanwhile, and each is let in afterwards.
-// Method: proxies between one client and the nodes drop one answer; another client without such
+// Method: proxies between one client and the database lose one answer; another client without such
 // trouble locks the same name again and again.
 #[tokio::test]
 async fn one_lost_acknowledgement_costs_nothing_but_time() {
@@ -45,7 +45,7 @@ async fn one_lost_acknowledgement_costs_nothing_but_time() {
 
 // Goal: when all acknowledgements of a client get lost, it does not take its writes for undone:
 // it times out, or loses what it held, and others are let in once its rows are gone.
-// Method: as before, with all answers to writes dropped.
+// Method: as before, with all answers to writes lost.
 #[tokio::test]
 async fn others_are_let_in_after_lost_acknowledgements() {
     let _beside = support::beside_others().await;
@@ -53,7 +53,7 @@ async fn others_are_let_in_after_lost_acknowledgements() {
 }
 
 // Goal: the same when the requests get lost, so that the rows stand until their TTL is over.
-// Method: as before, with the requests dropped.
+// Method: as before, with the requests lost.
 #[tokio::test]
 async fn others_are_let_in_after_lost_requests() {
     let _beside = support::beside_others().await;
@@ -78,9 +78,8 @@ async fn expect_for_all_steps(loss: Loss) {
 async fn lose(step: Step, loss: Loss) -> (Duration, usize) {
     let scene = Scene::new().await;
     let name = support::unique("unknown");
-    let lossy = Arc::new(LossySession::new().await);
-    let builder =
-        scene.builder_on(&lossy.session).ttl(pace::scaled(TTL)).acquire_timeout(patience(loss));
+    let lossy = Arc::new(LossyLink::new(&scene).await);
+    let builder = lossy.builder(&scene).ttl(pace::scaled(TTL)).acquire_timeout(patience(loss));
     let victim = built(builder).await;
 
     let (victims_visit, others) = match step {
@@ -143,7 +142,7 @@ async fn visit(locked: Result<LockGuard, LockError>, loss: Loss) -> Option<Momen
         (Ok(guard), Loss::OneAcknowledgement) => Some(hold(guard, loss).await),
         (Err(LockError::TimedOut { cause, .. }), Loss::Acknowledgements | Loss::Requests) => {
             let cause = cause.expect("the last thing that the database did was not to answer");
-            assert_eq!(cause.outcome(), Outcome::Unknown);
+            assert!(LossyLink::explains(&cause), "{cause:?}");
             None
         }
         (other, loss) => panic!("with {loss:?} came {other:?}"),
@@ -181,7 +180,7 @@ fn expect_unlock(unlocked: Result<(), UnlockError>, loss: Loss) {
             Err(UnlockError::Unacknowledged { waited, cause: Some(cause), .. }),
             Loss::Acknowledgements | Loss::Requests,
         ) => {
-            assert_eq!(cause.outcome(), Outcome::Unknown);
+            assert!(LossyLink::explains(&cause), "{cause:?}");
             assert!(waited >= pace::scaled(PATIENCE), "{waited:?}");
         }
         (other, loss) => panic!("with {loss:?} came {other:?}"),

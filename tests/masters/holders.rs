@@ -1,4 +1,4 @@
-//! Holders: let in one at a time, renewed, killed, with tokens, and with writes of unknown outcome.
+//! Holders, while servers are away and without a majority.
 
 use std::time::Duration;
 
@@ -7,11 +7,10 @@ use tokio::time::{Instant, sleep};
 
 use super::scene::{self, MAX_TTL, QUARANTINE, Scene, built};
 use support::pace;
-use support::program::{self, Program};
 
-/// Short, but longer on a slow machine.
+/// Short, but longer on a slow machine, as far as the table allows.
 fn ttl() -> Duration {
-    pace::scaled(Duration::from_secs(10))
+    pace::scaled(Duration::from_secs(10)).min(MAX_TTL)
 }
 
 #[tokio::test]
@@ -98,61 +97,6 @@ async fn tokens_grow_whichever_servers_answer() {
         last = token;
         guard.unlock().await.expect("it was held");
         scene.servers.thaw(grant % 3);
-    }
-}
-
-// Goal: when a holder is killed, the next client is let in, but not before its lease ended.
-// Method: `holding_program` tells all the time when its lease ends, and is killed.
-#[tokio::test]
-async fn next_client_follows_a_killed_holder() {
-    let scene = Scene::new().await;
-    let order = format!("{} {}", scene.servers.urls().join(","), ttl().as_secs());
-    let mut holder = Program::start("holders::holding_program", &order, &[]);
-    holder.expect("held").await;
-    let client = scene.client().await;
-    let waiting = tokio::spawn(async move {
-        let guard = client.lock("name").await;
-        (guard, support::monotonic::now())
-    });
-    sleep(Duration::from_millis(700)).await;
-    let killed = support::monotonic::now();
-    let said = holder.kill().await;
-    let lease_end = said.last().expect("it printed when its lease ends");
-    let lease_end: u64 = lease_end.parse().expect("a lease ends at a number");
-    let (guard, granted) = waiting.await.expect("the task does not panic");
-    assert!(granted > lease_end, "let in {} ns before the lease ended", lease_end - granted);
-    println!("let in {:?} after the death", Duration::from_nanos(granted - killed));
-    guard.expect("the rows expire").unlock().await.expect("it was held");
-}
-
-// Goal: the program that the test above kills. By itself: a lease is renewed before it ends.
-#[tokio::test]
-async fn holding_program() {
-    let Some(order) = program::order() else {
-        let scene = Scene::new().await;
-        let client = built(scene.builder().ttl(ttl())).await;
-        let guard = client.lock("name").await.expect("it is free");
-        let until = Instant::now() + ttl();
-        while Instant::now() < until {
-            assert!(!guard.remaining().is_zero(), "{:?}", guard.state());
-            sleep(Duration::from_millis(100)).await;
-        }
-        return guard.unlock().await.expect("it was held");
-    };
-    let (urls, ttl) = order.split_once(' ').expect("an order has two words");
-    let urls: Vec<_> = urls.split(',').map(str::to_owned).collect();
-    let ttl = Duration::from_secs(ttl.parse().expect("an order ends with a TTL in seconds"));
-    let masters = scene::connect(&urls).await;
-    let client = built(scene::builder(&masters).ttl(ttl)).await;
-    let guard = client.lock("name").await.expect("it is free");
-    program::say("held");
-    loop {
-        // Noted before it is asked for, so that the end is not taken for later than it is.
-        let asked = Duration::from_nanos(support::monotonic::now());
-        let remaining = guard.remaining();
-        assert!(!remaining.is_zero(), "{:?}", guard.state());
-        program::say(&(asked + remaining).as_nanos().to_string());
-        sleep(Duration::from_millis(5)).await;
     }
 }
 

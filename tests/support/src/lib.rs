@@ -2,11 +2,11 @@
 //!
 //! [`cluster`] finds or starts the cluster that they run on, [`scene`] is a keyspace on it with its
 //! clients, [`proxy`] loses messages on the way to it, [`relay`] holds up the bytes between a guest
-//! and its keeper. [`masters`] are Redis servers. [`program`] starts a test as a program of its
-//! own, [`worker`] a bench, and [`processor`] measures how much processor time a process used.
-//! [`environment`] is what a run asks of a test, [`log`] what it logs, [`pace`] how long it waits,
-//! [`failure`] what it prints when it fails. [`record`] and [`history`] say what happened to locks,
-//! and what must hold of it.
+//! and its keeper. [`masters`] are Redis servers. [`rows`] waits for rows on a cluster or on
+//! servers. [`program`] starts a test as a program of its own, [`worker`] a bench, and
+//! [`processor`] measures how much processor time a process used. [`environment`] is what a run
+//! asks of a test, [`log`] what it logs, [`pace`] how long it waits, [`failure`] what it prints
+//! when it fails. [`record`] and [`history`] say what happened to locks, and what must hold of it.
 
 #![allow(
     missing_docs,
@@ -33,6 +33,7 @@ pub mod program;
 pub mod proxy;
 pub mod record;
 pub mod relay;
+pub mod rows;
 pub mod scene;
 pub mod worker;
 

@@ -1,8 +1,19 @@
-//! A proxy in front of a node, for answers and requests that get lost.
+//! Answers and requests that get lost, and a proxy in front of a node for it.
 
 use std::net::SocketAddr;
 
 use scylla_proxy::{Condition, Node, Proxy, ResponseOpcode, RunningProxy, ShardAwareness};
+
+/// What gets lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The next acknowledgement of a write.
+    OneAcknowledgement,
+    /// All acknowledgements of writes: they are applied, but the client can't know.
+    Acknowledgements,
+    /// All requests: nothing is applied, and the client can't know that either.
+    Requests,
+}
 
 /// Puts a proxy in front of a node.
 pub async fn in_front_of(node: SocketAddr, address: SocketAddr) -> RunningProxy {

@@ -1,7 +1,7 @@
-//! A relay of bytes in front of a client that keeps places for guests.
+//! A relay of bytes in front of a client that keeps places for guests, or of a server.
 //!
-//! What they say is encrypted, so single messages can't be told apart: bytes are late, held back,
-//! or lost with their connection.
+//! What clients say to each other is encrypted, so single messages can't be told apart: bytes are
+//! late, held back, or lost with their connection.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -23,7 +23,7 @@ const DELAY_MAX: Duration = Duration::from_millis(300);
 /// How often a connection breaks when bytes come.
 const BREAKS: f64 = 0.02;
 
-/// How bytes fare between guests and a keeper.
+/// How bytes fare between guests and a keeper, or clients and a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Traffic {
     Passes,
@@ -65,7 +65,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Relays to a keeper. Its chance comes from `seed`.
+    /// Relays to a keeper, or a server. Its chance comes from `seed`.
     pub async fn to(keeper: SocketAddr, seed: u64) -> Self {
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = TcpListener::bind(any_port).await.expect("there are free ports");

@@ -2,8 +2,9 @@
 
 use std::error::Error;
 use std::iter::successors;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bakery_lock::schema::{self, CreateOptions, Created, SchemaError};
 use bakery_lock::{BuildError, DatabaseError, LockClient, LockClientBuilder};
@@ -13,11 +14,12 @@ use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 
 use crate::cluster::turn_to_change_the_schema;
-use crate::pace::{self, Steps};
+use crate::pace;
+use crate::program::Program;
+use crate::rows::{self, RowAndLife};
 
-/// How long a row may still must live while a test waits for its deletion. With less it would
-/// seem to be deleted when its time is over.
-const LIFE_MIN: i32 = 2;
+/// How many reads an uncontended lock costs, beside a write.
+pub const READS_OF_A_LOCK: u64 = 1;
 
 /// Builds a client. A database that is too busy to answer in time is asked again.
 pub async fn built(builder: LockClientBuilder) -> LockClient {
@@ -60,6 +62,24 @@ impl Scene {
     /// The scene that all tests share; their objects have names of their own.
     pub async fn new() -> Self {
         Scene { session: crate::session().await, keyspace: crate::keyspace().await }
+    }
+
+    /// The scene of a program that [`Scene::start`] started, and its order.
+    pub async fn of(order: &str) -> (Self, &str) {
+        let (keyspace, order) = order.split_once(' ').expect("an order begins with a keyspace");
+        (Scene::in_keyspace(keyspace).await, order)
+    }
+
+    /// Starts a test of this binary as a program that has the same scene.
+    pub fn start(&self, test: &str, order: &str) -> Program {
+        Program::start(test, &format!("{} {order}", self.keyspace), &self.nodes())
+    }
+
+    /// The addresses of the nodes.
+    pub fn nodes(&self) -> Vec<SocketAddr> {
+        let state = self.session.get_cluster_state();
+        let nodes = state.get_nodes_info().iter().map(|node| node.address);
+        nodes.map(|node| SocketAddr::new(node.ip(), node.port())).collect()
     }
 
     /// A scene in the keyspace of another one.
@@ -112,6 +132,17 @@ impl Scene {
         self.session.query_unpaged(statement, ()).await.expect("the cluster answers");
     }
 
+    /// Deletes all rows of an object, as a person may do by hand.
+    pub async fn delete_rows(&self, object: &str) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later");
+        let delete = format!(
+            "DELETE FROM \"{}\".lock_table USING TIMESTAMP {} WHERE object_name = '{object}'",
+            self.keyspace,
+            now.as_micros(),
+        );
+        self.execute(&delete).await;
+    }
+
     /// A builder of clients with the defaults, but that callers wait as long as tests do.
     pub fn builder(&self) -> LockClientBuilder {
         self.builder_on(&self.session)
@@ -134,7 +165,7 @@ impl Scene {
     }
 
     /// The live rows of an object: the names, and how many seconds each must live.
-    async fn rows_and_lives(&self, object: &str) -> Vec<(String, Option<i32>)> {
+    async fn rows_and_lives(&self, object: &str) -> Vec<RowAndLife> {
         let answered = async {
             loop {
                 match Box::pin(self.try_rows(object)).await {
@@ -146,7 +177,7 @@ impl Scene {
         pace::within_limit("a read of an object", answered).await
     }
 
-    async fn try_rows(&self, object: &str) -> Result<Vec<(String, Option<i32>)>, ExecutionError> {
+    async fn try_rows(&self, object: &str) -> Result<Vec<RowAndLife>, ExecutionError> {
         let table = format!("\"{}\".lock_table", self.keyspace);
         let select = format!("SELECT row_name, TTL(state) FROM {table} WHERE object_name = ?");
         let mut select = Statement::new(select);
@@ -161,13 +192,7 @@ impl Scene {
 
     /// Waits until an object has `count` rows, whatever ends the others.
     pub async fn wait_for_rows(&self, object: &str, count: usize) {
-        let came = async {
-            let mut steps = Steps::new();
-            while self.rows(object).await.len() != count {
-                steps.next().await;
-            }
-        };
-        pace::within_limit(&format!("{count} rows of {object}"), came).await;
+        rows::wait_for(object, count, || self.rows_and_lives(object)).await;
     }
 
     /// Waits until all rows of an object are deleted.
@@ -176,18 +201,6 @@ impl Scene {
     ///
     /// If one is about to expire instead.
     pub async fn wait_until_deleted(&self, object: &str) {
-        let deleted = async {
-            let mut steps = Steps::new();
-            loop {
-                let rows = self.rows_and_lives(object).await;
-                let expires = |life: Option<i32>| life.is_some_and(|life| life < LIFE_MIN);
-                assert!(!rows.iter().any(|row| expires(row.1)), "left to expire: {rows:?}");
-                if rows.is_empty() {
-                    return;
-                }
-                steps.next().await;
-            }
-        };
-        pace::within_limit("the deletion of all rows", deleted).await;
+        rows::wait_until_deleted(|| self.rows_and_lives(object)).await;
     }
 }
