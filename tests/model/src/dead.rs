@@ -222,7 +222,7 @@ impl Dead {
     /// An announcement is acknowledged: its contender looks at the object.
     fn look(moment: &mut Moment, contender: usize, write: Effects, way: Way) {
         moment.store.acknowledge(write, way);
-        moment.store.begin_read(contender, Read::Object);
+        moment.store.begin_read(contender, Read::Object, None);
     }
 
     fn answer_again(&self, moment: &mut Moment, way: Way) {
@@ -231,7 +231,7 @@ impl Dead {
             let round = moment.owners[1].round;
             self.give_second(moment, round, Stage::HeldAgain);
         } else {
-            moment.store.begin_read(PROCESS, Read::Object);
+            moment.store.begin_read(PROCESS, Read::Object, None);
         }
     }
 
@@ -241,7 +241,7 @@ impl Dead {
             moment.next = Next::Inside;
             self.sightings.note(Sight::NextHolderEntered);
         } else {
-            moment.store.begin_read(NEXT, Read::Object);
+            moment.store.begin_read(NEXT, Read::Object, None);
         }
     }
 
