@@ -100,7 +100,7 @@ async fn grants_are_recorded() {
     assert_eq!(recorded.value("grants_total", "origin=table"), 1.0);
     assert_eq!(recorded.value("grants_total", "origin=turn"), 3.0);
     assert_eq!(recorded.value("grants_total", "origin=keeper"), 0.0);
-    assert_eq!(recorded.thousandths("wait_seconds", ""), [4.0, 500.0, 600.0, 700.0]);
+    assert_eq!(recorded.thousandths("wait_seconds", ""), [doorway, 500.0, 600.0, 700.0]);
     assert_eq!(recorded.thousandths("hold_seconds", ""), [510.0, 100.0, 100.0, 100.0]);
     assert_eq!(recorded.values("line_length", ""), [0.0, 2.0, 1.0, 0.0]);
     assert_eq!(recorded.value("timeouts_total", ""), 1.0);
