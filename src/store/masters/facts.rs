@@ -14,6 +14,8 @@ pub(super) struct Facts {
     role: String,
     mode: String,
     replicas: u64,
+    /// The process has followed another server, and may have its data.
+    has_followed: bool,
     eviction: String,
     /// Whether what it acknowledges survives its crash, and that of its machine.
     pub(super) is_durable: bool,
@@ -56,6 +58,7 @@ impl Facts {
             role: of("role"),
             mode: of("redis_mode"),
             replicas: of("connected_slaves").parse().unwrap_or(0),
+            has_followed: !matches!(of("second_repl_offset").as_str(), "" | "-1"),
             eviction: of("maxmemory_policy"),
             // While an AOF is being written, again or for the first time, it may lack old data.
             is_durable: of("aof_enabled") == "1"
@@ -97,7 +100,7 @@ impl Facts {
 
     /// Whether the data is what it was, although the server was started again.
     pub(super) fn keeps_data(&self) -> bool {
-        self.is_durable && self.replicas == 0
+        self.is_durable && self.replicas == 0 && !self.has_followed
     }
 }
 
@@ -117,11 +120,14 @@ mod tests {
         assert_eq!((facts.run_id.as_str(), facts.is_durable), ("ab12", true));
         assert_eq!(facts.refusal(false), None);
         assert!(facts.keeps_data());
+        let never_followed = INFO.replace("connected_slaves:0", "second_repl_offset:-1");
+        assert!(Facts::of(&never_followed).keeps_data());
         for (from, to) in [
             ("aof_enabled:1", "aof_enabled:0"),
             ("in_progress:0", "in_progress:1"),
             ("scheduled:0", "scheduled:1"),
             ("status:ok", "status:err"),
+            ("connected_slaves:0", "second_repl_offset:57"),
         ] {
             assert!(!Facts::of(&INFO.replace(from, to)).keeps_data(), "{to}");
         }
