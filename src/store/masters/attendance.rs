@@ -10,10 +10,9 @@ use uuid::Uuid;
 use super::keys::Keys;
 use super::link::{CallError, Connection, Link, LinkState};
 use super::membership::{self, MemberTask, Place, Plan, Unplanned, judge, majority};
-use super::record::{MastersSettings, Record, View, members_text};
+use super::record::{MastersSettings, PROTOCOL, Record, View, members_text};
 use super::scripts::Script;
 use super::{MastersTrouble, codec, reply};
-use crate::options::PROTOCOL;
 use crate::store::at_the_same_time;
 
 /// What is known of a server, with the connection to it.

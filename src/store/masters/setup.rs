@@ -9,9 +9,8 @@ use super::attendance::{Attendance, MemberState, Restore, Sight};
 use super::keys::Keys;
 use super::membership::majority;
 use super::probe::clock;
-use super::record::{MastersSettings, Record, View};
+use super::record::{MastersSettings, PROTOCOL, Record, View};
 use super::{Masters, MastersStore, MastersTrouble};
-use crate::options::PROTOCOL;
 use crate::store::{ClockReading, Identifier, Node, NodeProbe};
 
 /// How often a call is repeated that another client interrupts.

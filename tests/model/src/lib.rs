@@ -37,9 +37,3 @@ mod world;
 #[warn(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 #[path = "../../../src/core/mod.rs"]
 mod core;
-
-/// What the shipped records of masters need of the library's options.
-mod options {
-    /// The number is compared, and means nothing here.
-    pub(crate) const PROTOCOL: i32 = 1;
-}

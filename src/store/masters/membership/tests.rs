@@ -1,7 +1,7 @@
 use std::time::Duration;
 
+use super::super::record::PROTOCOL;
 use super::*;
-use crate::options::PROTOCOL;
 
 const NOW: i64 = 1_700_000_000_000;
 

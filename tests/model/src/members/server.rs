@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::record::{MastersSettings, Record, View};
+use super::record::{MastersSettings, PROTOCOL, Record, View};
 use super::{CLIENTS, Flaw, SERVERS};
-use crate::options::PROTOCOL;
 
 /// A time. How long something has lasted or will last is kept, not since when, so that a history
 /// may last for any time.
