@@ -357,8 +357,8 @@ impl Object {
     /// masters).
     fn look_at(&mut self, now: Now, read: Read, seen: Option<&Seen>) {
         self.look_at_mark(now, seen.and_then(|seen| seen.statics.mark));
-        let is_free = self.sweep.is_none() && self.health == Health::Good && !self.is_closing;
-        let is_free = is_free && !self.settings.exchanges;
+        let is_healthy = self.health == Health::Good && !self.is_closing;
+        let is_free = is_healthy && self.sweep.is_none() && !self.settings.exchanges;
         if let Some(seen) = seen.filter(|_| read == Read::Object && is_free) {
             self.sweep = Sweep::called_for(now, seen, self.settings.max_clock_skew);
         }

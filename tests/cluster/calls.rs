@@ -40,10 +40,10 @@ async fn observer_sees_locks_and_releases_one_of_a_dead_holder() {
     let [lock] = &in_use(&observer, &name).await[..] else {
         panic!("it is in use, once");
     };
-    let told = lock.contenders.iter().map(|it| (it.state, it.owner.label()));
+    let shown = lock.contenders.iter().map(|it| (it.state, it.owner.label()));
     let expected =
         [(Some(ContenderState::Holding), None), (Some(ContenderState::Waiting), Some("waits"))];
-    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
     assert!(lock.contenders[0].is_me(&holder));
 
     let place = guard.place();

@@ -20,7 +20,7 @@ use support::relay::{Relay, Traffic};
 
 const CLIENTS: usize = 4;
 
-/// What may happen to a connection, beside that all passes.
+/// What may happen to a connection, other than that all passes.
 const BAD: [Traffic; 5] =
     [Traffic::Late, Traffic::Breaks, Traffic::Stalls, Traffic::AnswersStall, Traffic::Cut];
 

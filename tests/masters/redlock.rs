@@ -95,7 +95,7 @@ async fn redlock_overlaps_are_counted() {
 // servers that have a lock loses its data.
 // Method: the third server is down while the first client locks, and is back for the second one.
 #[tokio::test]
-async fn redlock_overlap_is_counted_where_a_server_loses_its_data() {
+async fn redlock_overlap_is_counted_after_data_loss() {
     let mut servers = MasterServers::start(3);
     // Longer than any of this takes on a slow machine.
     let ttl = 2 * pace::limit();

@@ -58,8 +58,8 @@ pub(crate) fn urls(addresses: &[String]) -> Vec<String> {
     addresses.iter().map(|address| format!("redis://{address}/")).collect()
 }
 
-/// Makes a lock table of our lock, the default one without a name. It is used at once: nobody has
-/// held a lock in it before.
+/// Makes a lock table of our lock, the default one without a name. It is used at once: no lock
+/// was held in it before.
 pub(crate) async fn make_lock_table(servers: &[ServerProcess], name: Option<&str>) -> Result<()> {
     let addresses: Vec<_> = servers.iter().map(|server| server.listens().to_string()).collect();
     let masters = Masters::connect(urls(&addresses)).await?;

@@ -19,7 +19,7 @@ pub(super) struct Entry {
     pub(super) acquire: Acquire,
     pub(super) claim: Claim,
     /// The stamp of the last acknowledged write.
-    stamp: i64,
+    pub(super) stamp: i64,
     pub(super) lease: Lease,
     renewal: Renewal,
     announced: Duration,

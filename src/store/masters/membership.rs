@@ -6,9 +6,9 @@
 //!
 //! A server that may have lost data gets a new epoch. First a majority of servers, *not counting
 //! that one*, goes over to a view with it; from then on the earlier view reaches no majority any
-//! more, whoever answers for the lost server elsewhere. Then the server records it, copies the
-//! registry, and takes no part until all that was acknowledged before is over: rows have a TTL, and
-//! fences are below the clocks by then (M10), whatever it forgot of them.
+//! more, even if another server answers in its place elsewhere. Then the server records it, copies
+//! the registry, and takes no part until all that was acknowledged before is over: rows have a TTL,
+//! and fences are below the clocks by then (M10), whatever it forgot of them.
 //!
 //! [`judge`] decides from what the servers show; it does no I/O. `tests/model` compiles this file.
 

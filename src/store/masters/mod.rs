@@ -335,7 +335,8 @@ impl MastersStore {
         &self,
         key: String,
         keep: Duration,
-        (cells, fields): (Vec<Vec<u8>>, Vec<String>),
+        cells: Vec<Vec<u8>>,
+        fields: Vec<String>,
     ) -> Result<Merged, DatabaseError> {
         let keys = [self.keys.record.clone(), key];
         let count = fields.len().to_string();

@@ -200,9 +200,9 @@ impl Exchanges for MastersStore {
         read: Read,
     ) -> StoreFuture<'a, Seen> {
         Box::pin(async move {
-            let parts = (Cells::of(write).0, fields(read));
             let (key, keep) = (self.keys.object(object), self.keep());
-            let merged = self.change_and_read(key, keep, parts).await?;
+            let cells = Cells::of(write).0;
+            let merged = self.change_and_read(key, keep, cells, fields(read)).await?;
             merged.seen().map_err(DatabaseError::after_write)
         })
     }

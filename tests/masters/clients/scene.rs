@@ -16,7 +16,7 @@ use support::pace;
 use support::program::Program;
 use support::rows::{self, RowAndLife};
 
-/// How many reads an uncontended lock costs, beside a write, which reads as well.
+/// How many reads an uncontended lock costs besides its write, which reads as well.
 pub(crate) const READS_OF_A_LOCK: u64 = 0;
 
 /// Servers with a lock table, and a look at its rows.
@@ -24,7 +24,7 @@ pub(crate) const READS_OF_A_LOCK: u64 = 0;
 pub(crate) struct Scene {
     urls: Vec<String>,
     masters: Masters,
-    /// A connection to each server, beside those of the clients.
+    /// A connection to each server; clients have their own.
     pub(crate) connections: Vec<MultiplexedConnection>,
     /// They end with the last clone. A program uses those of the test that started it.
     _servers: Option<Arc<MasterServers>>,
@@ -59,7 +59,7 @@ impl Scene {
         Scene { urls, masters, connections, _servers: servers }
     }
 
-    /// Starts a test of a module beside this one as a program that has the same scene.
+    /// Starts a test of a neighbouring module as a program that has the same scene.
     pub(crate) fn start(&self, test: &str, order: &str) -> Program {
         let order = format!("{} {order}", self.urls.join(","));
         Program::start(&format!("clients::{test}"), &order, &[])

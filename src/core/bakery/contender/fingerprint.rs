@@ -32,7 +32,7 @@ impl Fingerprint for Contender {
         pace.feed(now, hasher);
         state.feed(now, hasher);
         if let (true, State::Waiting(entry, _)) = (exchanges, state) {
-            entry.acknowledged_write().stamp.hash(hasher);
+            entry.stamp.hash(hasher);
         }
     }
 }

@@ -81,7 +81,7 @@ fn renewed_waiter_writes_its_newest_rows() {
 }
 
 #[test]
-fn renewal_that_is_not_acknowledged_is_not_written_by_questions() {
+fn questions_write_acknowledged_rows_only() {
     let mut script = Script::waiting_and_exchanging();
     let drawn = script.writes.last().cloned();
     script.pass(RENEWAL_DUE);
@@ -127,7 +127,7 @@ fn failed_exchange_is_repeated_with_its_stamp() {
 }
 
 #[test]
-fn refused_exchange_leaves_nothing_only_if_nothing_was_written() {
+fn refused_exchange_deletes_what_was_written() {
     let mut refused = Script::exchanging(exclusive());
     refused.written(WriteOutcome::Rejected);
     refused.says(ContenderEvent::Failed(Failure::Rejected));
