@@ -274,9 +274,19 @@ var all = []check{
 		must(!is, "released without a daemon")
 		warm := fresh("warm")
 		mustRelease(c.other, retried(func() (lock, error) { return c.other.take(warm, 20*time.Second) }))
-		is, _ = c.mine.release(held)
-		must(!is, "a new daemon released an old lock")
 		mustRelease(c.other, mustPassOn(c.other, name, since, 4*time.Second, rowsMax))
+	}},
+	{"next_daemon_releases", func(c checks) {
+		name, warm := fresh("adopted"), fresh("warm")
+		held := taken(c.mine, name, 20*time.Second)
+		control("kill", "1")
+		control("start", "1")
+		mustRelease(c.mine, retried(func() (lock, error) { return c.mine.take(warm, 20*time.Second) }))
+		got := retried(func() (lock, error) { return c.other.take(name, 5*time.Second) })
+		must(got == nil, "the next daemon granted it to another")
+		must(sure(c.mine.release(held)), "the next daemon did not release it")
+		second, _ := grantedAfter(c.other, name, 5*time.Second, time.Now(), slack)
+		mustRelease(c.other, second)
 	}},
 	// A client that waits while the daemon is killed gets an error, or the lock later.
 	{"wait_outlasts_a_restart", func(c checks) {
