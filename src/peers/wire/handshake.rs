@@ -22,13 +22,13 @@ use super::frames::{FRAME_MAX, FrameReader, FrameWriter};
 use super::key::{KeyPair, PublicKey};
 
 /// The version of handshake and messages. Clients of different versions refuse each other.
-pub(crate) const VERSION: u16 = 6;
+pub(crate) const VERSION: u16 = 7;
 
 /// How long a handshake may take. It is two round trips, so a peer that needs longer is too slow
 /// for turns; and a stranger that connects and says nothing must not stay.
 pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 
-pub(super) const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
+pub(super) const PATTERN: &str = "Noise_IK_25519_AESGCM_BLAKE2s";
 
 /// The first two frames, of a guest.
 pub(super) async fn as_guest<R, W>(
