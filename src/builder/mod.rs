@@ -235,9 +235,9 @@ impl LockClientBuilder {
     /// the rights to read and to write it.
     ///
     /// Where many processes want one name, each grant through the table costs 11 operations. With
-    /// this, a client that finds the lock held asks the holder's client over TCP, and waits in its
-    /// line; the holder passes the lock on by message. Connections are encrypted, and each client
-    /// proves that it has published its row in `lock_peers`.
+    /// this, a client that finds the lock held asks the holder's client over a socket, and waits in
+    /// its line; the holder passes the lock on by message. Connections are encrypted, and each
+    /// client proves that it has published its row in `lock_peers`.
     ///
     /// If the client can't connect to its own advertised address, it warns and acts as a guest
     /// only, and tries again every minute. Without a connection, locks are taken through the table.

@@ -12,6 +12,8 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use self::bind::Bind;
 pub use self::text::ParsePeersError;
+use super::sockets::socket::listen_locally;
+use super::wire::PublicKey;
 use super::{Join, KeyPair, Listener, Site};
 use crate::clock::Clock;
 use crate::owner::Owner;
@@ -148,13 +150,13 @@ impl PeerOptions {
             keyspace,
             table,
             owner: Owner::this_process(host_name),
-            listener: self.listen(nodes)?,
+            listener: self.listen(nodes, &keys.public())?,
         };
         Ok(Box::new(move |client| super::join(client, keys, site)))
     }
 
     /// Begins to listen; `None` if the client keeps no place for others.
-    fn listen(self, nodes: &[SocketAddr]) -> Result<Option<Listener>, JoinError> {
+    fn listen(self, nodes: &[SocketAddr], key: &PublicKey) -> Result<Option<Listener>, JoinError> {
         let PeerOptions { bind, advertised, serves_guests, guests_max, guest_hold_max } = self;
         if !serves_guests {
             return Ok(None);
@@ -166,9 +168,11 @@ impl PeerOptions {
         }
         let (socket, address) = listen_at(bind)
             .map_err(|cause| JoinError::Listen { address: bind, cause: Arc::new(cause) })?;
+        // Where the user says how the client is reached, it is reached in no other way.
+        let local = listen_locally(key).ok().filter(|_| advertised.is_none());
         let advertised = vec![advertised.unwrap_or_else(|| address.to_string())];
         let guest_hold_max = guest_hold_max.map(|limit| limit.max(GUEST_HOLD_MIN));
-        Ok(Some(Listener { socket, advertised, guests_max, guest_hold_max }))
+        Ok(Some(Listener { socket, local, advertised, guests_max, guest_hold_max }))
     }
 }
 
@@ -227,6 +231,20 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
+
+    // Goal: where the user says how a client is reached, others don't find it on this machine.
+    // Method: look whether there is a second socket, with and without an address of the user.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn advertised_address_is_the_only_way() {
+        let listens_locally = |options: PeerOptions| {
+            let keys = KeyPair::generate().expect("the system has randomness");
+            let listener = options.listen(&[], &keys.public()).expect("there are free ports");
+            listener.expect("it serves guests").local.is_some()
+        };
+        assert!(listens_locally(PeerOptions::auto()));
+        assert!(!listens_locally(PeerOptions::auto().advertised("relay:7878")));
+    }
 
     // Goal: more guests than a keeper has by default can connect at once, also to a busy client.
     // Method: 300 connections to a socket that accepts none.

@@ -1,10 +1,9 @@
-//! The network of real clients: TCP connections from guests to keepers (design section 7, R9 and
-//! R10).
+//! The network of real clients: connections from guests to keepers (design section 7, R9, R10).
 //!
 //! A client publishes its public key in the table `lock_peers`, and where it listens for guests. It
-//! connects to keepers on demand, and lets in as guests only clients with the private key to the
-//! public one that they have published. A lost connection loses messages, nothing else: keeper and
-//! guest repeat what matters.
+//! connects to keepers on demand, by a [`socket`], and lets in as guests only clients with the
+//! private key to the public one that they have published. A lost connection loses messages,
+//! nothing else: keeper and guest repeat what matters.
 //!
 //! # Where to look
 //!
@@ -21,6 +20,7 @@ mod keepers;
 mod publishing;
 mod queue_requests;
 mod reaching;
+pub(super) mod socket;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +42,7 @@ use self::guests::Guests;
 use self::keepers::Keepers;
 use self::publishing::Publishing;
 use self::queue_requests::QueueRequests;
+use self::socket::LocalListener;
 use super::wire::{ClientName, KeyPair, LineView, ObjectHash, ToGuest, ToKeeper};
 use super::{HolderQueueFuture, Inbox, KeeperId, Network, NetworkEnd, ObjectKey, Received};
 use crate::admin::types::{HolderQueue, TurnUser};
@@ -69,6 +70,8 @@ pub(crate) struct Site {
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) socket: TcpListener,
+    /// For guests of this machine, where there is one.
+    pub(crate) local: Option<LocalListener>,
     /// Where others reach it.
     pub(crate) advertised: Vec<String>,
     /// How many guests may be connected.
@@ -140,8 +143,11 @@ fn start(client: u128, keys: KeyPair, site: Site) -> (Arc<SocketState>, mpsc::Re
         withdrawal: TaskTracker::new(),
     });
     let mut addresses = Vec::new();
-    if let Some(Listener { socket, advertised, .. }) = listener {
+    if let Some(Listener { socket, local, advertised, .. }) = listener {
         tokio::spawn(guests::accept(Arc::clone(&shared), socket));
+        if let Some(local) = local {
+            tokio::spawn(guests::accept(Arc::clone(&shared), local));
+        }
         addresses = advertised;
     }
     shared.withdrawal.spawn(publishing::publish(Arc::clone(&shared), addresses));

@@ -28,6 +28,7 @@ pub(crate) use self::key::{KeyPair, PublicKey};
 pub(super) use self::{
     channel::{Channel, Receiver, Sender},
     error::WireError,
+    frames::Stream,
     handshake::{HANDSHAKE_MAX, VERSION},
     message::{ClientName, LineView, ToGuest, ToKeeper},
 };

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use serde::Serialize;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::super::wire::{Sender, WireError};
 use super::lock;
+use super::socket::Writer;
 
 /// The maximum number of bytes that wait for a side that reads slowly. Messages beyond are lost,
 /// and repeated later.
@@ -31,13 +31,13 @@ pub(super) struct ConnectionWriter<Out> {
 }
 
 struct Outgoing<Out> {
-    sender: Sender<OwnedWriteHalf, Out>,
+    sender: Sender<Writer, Out>,
     /// When the last message was sent.
     last: Instant,
 }
 
 impl<Out: Serialize> ConnectionWriter<Out> {
-    pub(super) fn new(sender: Sender<OwnedWriteHalf, Out>, sent: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(sender: Sender<Writer, Out>, sent: Arc<AtomicU64>) -> Self {
         let outgoing = Outgoing { sender, last: Instant::now() };
         ConnectionWriter { outgoing: Mutex::new(outgoing), is_stalled: Notify::new(), sent }
     }

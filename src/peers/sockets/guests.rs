@@ -1,11 +1,11 @@
 //! Connections of guests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use uuid::Uuid;
@@ -17,6 +17,7 @@ use super::super::{Message, ObjectKey, Received};
 use super::allowance::Allowance;
 use super::connection_writer::ConnectionWriter;
 use super::handshakes::{Handshake, Handshakes};
+use super::socket::{Accept, Reader, Socket};
 use super::{SocketState, lock};
 use crate::core::turns::{GuestId, Request, TimedRequest};
 
@@ -97,37 +98,36 @@ impl Guests {
 }
 
 /// Accepts guests until the client leaves the network.
-pub(super) async fn accept(shared: Arc<SocketState>, socket: TcpListener) {
+pub(super) async fn accept(shared: Arc<SocketState>, listener: impl Accept) {
     loop {
-        let accepting = shared.guests.handshakes.accept(&socket);
+        let accepting = shared.guests.handshakes.accept(&listener);
         match shared.ended.run_until_cancelled(accepting).await {
-            Some(Ok(Some((stream, handshake)))) => {
-                tokio::spawn(run(Arc::clone(&shared), stream, handshake));
+            Some(Ok(Some((socket, handshake)))) => {
+                tokio::spawn(run(Arc::clone(&shared), socket, handshake));
             }
             Some(Ok(None)) => debug!("a connection was closed: too many from its address"),
             Some(Err(error)) => {
                 warn!(%error, "no guest can connect");
-                tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+                sleep(PAUSE_AFTER_ERROR).await;
             }
             None => return,
         }
     }
 }
 
-async fn run(shared: Arc<SocketState>, stream: TcpStream, handshake: Handshake) {
-    let from = stream.peer_addr().ok();
-    let serving = serve(&shared, stream, handshake);
+async fn run(shared: Arc<SocketState>, socket: Socket, handshake: Handshake) {
+    let from = handshake.address();
+    let serving = serve(&shared, socket, handshake);
     let served = shared.ended.run_until_cancelled(serving).await;
-    debug!(?from, ?served, "a connection of a guest ended");
+    debug!(%from, ?served, "a connection of a guest ended");
 }
 
 async fn serve(
     shared: &SocketState,
-    stream: TcpStream,
+    socket: Socket,
     handshake: Handshake,
 ) -> Result<(), WireError> {
-    stream.set_nodelay(true)?;
-    let (channel, name, key) = Channel::accept(stream, &shared.keys, shared.client).await?;
+    let (channel, name, key) = Channel::accept(socket, &shared.keys, shared.client).await?;
     let known = timeout(HANDSHAKE_MAX, is_known(shared, name.client(), key));
     if !known.await.unwrap_or(false) {
         return Err(WireError::Unknown);
@@ -174,14 +174,28 @@ async fn is_known(shared: &SocketState, client: Uuid, key: PublicKey) -> bool {
 async fn listen(
     shared: &SocketState,
     guest: GuestId,
-    receiver: &mut Receiver<tokio::net::tcp::OwnedReadHalf, ToKeeper>,
+    receiver: &mut Receiver<Reader, ToKeeper>,
     asked: &mut BTreeSet<ObjectKey>,
 ) -> Result<(), WireError> {
     let mut allowance = Allowance::new();
+    // One for all messages: to set a timer for each costs a tenth of what it says.
+    let mut silence = pin!(sleep(SILENCE_MAX));
+    let mut heard = Instant::now();
     loop {
         allowance.take().await;
-        let message = timeout(SILENCE_MAX, receiver.recv()).await;
-        let received = match message.map_err(|_| WireError::Silent)?? {
+        let message = tokio::select! {
+            biased;
+            message = receiver.recv() => message?,
+            () = &mut silence => {
+                if heard.elapsed() >= SILENCE_MAX {
+                    return Err(WireError::Silent);
+                }
+                silence.as_mut().reset(heard + SILENCE_MAX);
+                continue;
+            }
+        };
+        heard = Instant::now();
+        let received = match message {
             ToKeeper::Request { object, request } => {
                 let object = object.into_bytes();
                 note_asked(shared, asked, object, request);

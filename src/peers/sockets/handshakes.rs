@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::lock;
+use super::socket::{Accept, Socket};
 
 /// How many handshakes may be under way in all. Each is an open file.
 const ALL_MAX: usize = 256;
@@ -32,6 +32,13 @@ pub(super) struct Handshake {
     address: IpAddr,
 }
 
+impl Handshake {
+    /// Where it comes from; of IPv6, the network.
+    pub(super) fn address(&self) -> IpAddr {
+        self.address
+    }
+}
+
 impl Default for Handshakes {
     fn default() -> Self {
         Handshakes { places: Arc::new(Semaphore::new(ALL_MAX)), addresses: Arc::default() }
@@ -47,12 +54,12 @@ impl Handshakes {
     /// Those of the socket itself, such as too many open files.
     pub(super) async fn accept(
         &self,
-        socket: &TcpListener,
-    ) -> std::io::Result<Option<(TcpStream, Handshake)>> {
+        listener: &impl Accept,
+    ) -> std::io::Result<Option<(Socket, Handshake)>> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let place = place.expect("the semaphore is never closed");
-        let (stream, from) = socket.accept().await?;
-        Ok(self.begin(from.ip(), place).map(|handshake| (stream, handshake)))
+        let (socket, from) = listener.accept().await?;
+        Ok(self.begin(from, place).map(|handshake| (socket, handshake)))
     }
 
     fn begin(&self, address: IpAddr, place: OwnedSemaphorePermit) -> Option<Handshake> {

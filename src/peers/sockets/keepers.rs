@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
@@ -16,6 +15,7 @@ use super::super::{KeeperId, Message, Received};
 use super::allowance::Allowance;
 use super::connection_writer::ConnectionWriter;
 use super::reaching::{ToTheKeeper, reach};
+use super::socket::Reader;
 use super::{SocketState, lock};
 use crate::admin::types::{HolderQueue, TurnUser};
 use crate::core::turns::{Request, TimedRequest};
@@ -181,7 +181,7 @@ async fn start(shared: &Arc<SocketState>, keeper: KeeperId, channel: ToTheKeeper
 async fn run(
     shared: Arc<SocketState>,
     keeper: KeeperId,
-    receiver: Receiver<OwnedReadHalf, ToGuest>,
+    receiver: Receiver<Reader, ToGuest>,
     connection: Arc<Connection>,
     pause: Duration,
 ) {
@@ -211,7 +211,7 @@ struct Heard {
 async fn listen(
     shared: &SocketState,
     keeper: KeeperId,
-    mut receiver: Receiver<OwnedReadHalf, ToGuest>,
+    mut receiver: Receiver<Reader, ToGuest>,
     connection: &Connection,
     heard: &Heard,
 ) -> Result<(), WireError> {

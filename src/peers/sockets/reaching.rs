@@ -1,5 +1,6 @@
 //! How a keeper is reached: by its row, at one of its addresses.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use uuid::Uuid;
 use super::super::KeeperId;
 use super::super::wire::{Channel, PublicKey, ToGuest, ToKeeper, WireError};
 use super::SocketState;
+use super::socket::{Socket, connect_locally};
 use crate::store::PeerRow;
 
 /// An address that does not answer by then is skipped, and a name that is not resolved by then.
@@ -25,9 +27,16 @@ pub(super) const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// How often a connection that was refused is tried again.
 pub(super) const RETRIES: u32 = 4;
 
-pub(super) type ToTheKeeper = Channel<TcpStream, ToGuest, ToKeeper>;
+pub(super) type ToTheKeeper = Channel<Socket, ToGuest, ToKeeper>;
 
-/// Connects to a client, where its row says.
+/// Where a client is tried to be reached.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    OnThisMachine,
+    At(SocketAddr),
+}
+
+/// Connects to a client, on this machine or where its row says.
 pub(super) async fn reach(shared: &SocketState, keeper: KeeperId) -> Result<ToTheKeeper, String> {
     // Without its own row this client is a stranger to the keeper.
     if !shared.is_published().await {
@@ -36,9 +45,13 @@ pub(super) async fn reach(shared: &SocketState, keeper: KeeperId) -> Result<ToTh
     let client = Uuid::from_u128(keeper);
     let row = shared.peers.read_peer(client).await.map_err(|error| error.to_string())?;
     let PeerRow { addresses, key, .. } = row.ok_or("it has no row in lock_peers")?;
+    let known = (client, &PublicKey::from_bytes(key));
+    if let Ok(channel) = insist(shared, known, Way::OnThisMachine).await {
+        return Ok(channel);
+    }
     let mut why = "it does not listen for guests".to_owned();
     for address in addresses {
-        match reach_at(shared, &address, (client, &PublicKey::from_bytes(key))).await {
+        match reach_at(shared, &address, known).await {
             Ok(channel) => return Ok(channel),
             Err(error) => why = format!("{address}: {error}"),
         }
@@ -65,7 +78,7 @@ pub(super) async fn reach_at_one_of(
 ) -> Result<ToTheKeeper, WireError> {
     let mut last = WireError::Timeout;
     for address in addresses.into_iter().take(OF_NAME_MAX) {
-        match insist(shared, address, keeper).await {
+        match insist(shared, keeper, Way::At(address)).await {
             Ok(channel) => return Ok(channel),
             Err(error) => last = error,
         }
@@ -76,27 +89,33 @@ pub(super) async fn reach_at_one_of(
 /// Connects, and tries again if the other side closes the connection without an answer.
 async fn insist(
     shared: &SocketState,
-    address: SocketAddr,
     keeper: (Uuid, &PublicKey),
+    way: Way,
 ) -> Result<ToTheKeeper, WireError> {
     let mut pause = RETRY_FIRST;
     for _ in 0..RETRIES {
-        match try_once(shared, address, keeper).await {
+        match try_once(shared, keeper, way).await {
             Err(WireError::Refused) => sleep(pause.mul_f64(0.5 + rand::random::<f64>())).await,
             connected_or_failed => return connected_or_failed,
         }
         pause *= 2;
     }
-    try_once(shared, address, keeper).await
+    try_once(shared, keeper, way).await
 }
 
 async fn try_once(
     shared: &SocketState,
-    address: SocketAddr,
     keeper: (Uuid, &PublicKey),
+    way: Way,
 ) -> Result<ToTheKeeper, WireError> {
-    let connecting = TcpStream::connect(address);
-    let stream = timeout(CONNECT_MAX, connecting).await.map_err(|_| WireError::Timeout)??;
-    stream.set_nodelay(true)?;
-    Channel::connect(stream, &shared.keys, keeper, shared.name.clone()).await
+    let connecting = connect(way, keeper.1);
+    let socket = timeout(CONNECT_MAX, connecting).await.map_err(|_| WireError::Timeout)??;
+    Channel::connect(socket, &shared.keys, keeper, shared.name.clone()).await
+}
+
+async fn connect(way: Way, key: &PublicKey) -> io::Result<Socket> {
+    match way {
+        Way::OnThisMachine => connect_locally(key).await,
+        Way::At(address) => TcpStream::connect(address).await.map(Socket::tcp),
+    }
 }

@@ -1,10 +1,12 @@
-//! Clients' ends over TCP: who is reached, who is skipped, and who is let in.
+//! Clients' ends over sockets: who is reached, who is skipped, and who is let in.
 //!
 //! Messages pass over real sockets, but tokio's time is paused, and passes only where a test says
 //! [`later`]: however busy the machine is, no timeout of the library ends too early.
 
 mod known;
 mod lines;
+#[cfg(target_os = "linux")]
+mod local;
 mod reaching;
 mod refusals;
 mod strangers;
@@ -51,11 +53,20 @@ struct Party {
 
 impl Party {
     fn new(store: &FaultyStore, client: u128, listener: Option<Listener>) -> Self {
+        Party::with_keys(store, client, keys(), listener)
+    }
+
+    fn with_keys(
+        store: &FaultyStore,
+        client: u128,
+        keys: KeyPair,
+        listener: Option<Listener>,
+    ) -> Self {
         let Embedded { store, clock, .. } = store.embedded();
         let owner = Owner::from(format!("host pid {client}"));
         let (keyspace, table) = ("app".to_owned(), "locks".to_owned());
         let site = Site { peers: store.peers, clock, keyspace, table, owner, listener };
-        let (shared, received) = start(client, keys(), site);
+        let (shared, received) = start(client, keys, site);
         Party { client, sockets: Sockets { shared }, received }
     }
 
@@ -140,7 +151,7 @@ async fn row(peers: &Arc<dyn PeerTable>, client: u128) -> Option<PeerRow> {
 
 /// Listens for two guests.
 fn listener(socket: TcpListener, advertised: Vec<String>) -> Listener {
-    Listener { socket, advertised, guests_max: 2, guest_hold_max: None }
+    Listener { socket, local: None, advertised, guests_max: 2, guest_hold_max: None }
 }
 
 async fn socket() -> TcpListener {

@@ -4,24 +4,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::peers::sockets::connection_writer::ConnectionWriter;
+use crate::peers::sockets::socket::{Reader, Socket};
 use crate::peers::wire::{Channel, ClientName, ObjectHash, Receiver, ToGuest, ToKeeper};
 use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedReadHalf;
 
 /// The way out of a keeper, and a guest that reads when it is asked to.
 async fn connection(
     sent: &Arc<AtomicU64>,
-) -> (ConnectionWriter<ToGuest>, Receiver<OwnedReadHalf, ToGuest>) {
+) -> (ConnectionWriter<ToGuest>, Receiver<Reader, ToGuest>) {
     let listener = socket().await;
     let (keeper, keepers, guests) = (Uuid::from_u128(KEEPER), keys(), keys());
     let connecting = async {
         let stream = TcpStream::connect(address(&listener)).await.expect("it listens");
         let name = ClientName::new(Uuid::from_u128(GUEST), "host pid 2");
         let keeper = (keeper, &keepers.public());
+        let stream = Socket::tcp(stream);
         Channel::connect(stream, &guests, keeper, name).await.expect("it knows the keeper")
     };
     let accepting = async {
         let (stream, _) = listener.accept().await.expect("a guest connects");
+        let stream = Socket::tcp(stream);
         let accepted = Channel::<_, ToKeeper, _>::accept(stream, &keepers, keeper).await;
         accepted.expect("it knows the keeper").0
     };
