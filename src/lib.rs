@@ -179,6 +179,7 @@ pub mod blocking;
 mod builder;
 mod client;
 mod clock;
+mod combiner;
 mod context;
 mod core;
 mod driver;

@@ -44,6 +44,19 @@ impl<Own, Others> Alternating<Own, Others> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
+    /// What has come already, if anything has. The end of a channel is nothing.
+    pub(crate) fn at_once(&mut self) -> Option<Next<Own, Others>> {
+        let next = if self.is_turn_of_others {
+            self.others_at_once().map(Next::Others).or_else(|| self.own_at_once().map(Next::Own))
+        } else {
+            self.own_at_once().map(Next::Own).or_else(|| self.others_at_once().map(Next::Others))
+        };
+        if let Some(next) = &next {
+            self.is_turn_of_others = !matches!(next, Next::Others(_));
+        }
+        next
+    }
+
     /// What has come from this client already.
     pub(crate) fn own_at_once(&mut self) -> Option<Own> {
         self.own.try_recv().ok()

@@ -1,6 +1,7 @@
-//! One task per object in use: it feeds the machine of the object, does what that asks for, and
-//! sleeps. What decides about a lock stands in [`core::object`](crate::core::object).
+//! One object in use: feeds the machine of the object, and does what that asks for. What decides
+//! about a lock stands in [`core::object`](crate::core::object).
 //!
+//! [`shared`] is who may do that: the object's own task, and all that bring something.
 //! [`operations`] are requests to the database and to other clients, [`replies`] answers guards,
 //! and [`people`] puts what the machine says into the words of the public API.
 
@@ -8,25 +9,26 @@ mod guard_requests;
 mod operations;
 mod people;
 mod replies;
+mod shared;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::poll_fn;
 use std::iter;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::Poll;
+use std::sync::{Arc, Weak};
+use std::task::{Context as PollContext, Poll, Waker};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::task::yield_now;
 use tracing::{Span, debug, trace, warn};
 
 use self::operations::{Completed, Database, Kind, LastError, Operations};
 use self::people::Context;
 use self::replies::Replies;
+pub(crate) use self::shared::{Ended, SharedTask};
 use super::caller::{Caller, ReplyTo};
 use crate::admin::types::{HolderQueue, QUEUE_SHOWN_MAX, TurnUser};
 use crate::clock::SLEEP_MAX;
+use crate::combiner::Combiner;
 use crate::context::ClientContext;
 use crate::core::bakery::{Failure, Mode};
 use crate::core::object::io::{
@@ -35,10 +37,10 @@ use crate::core::object::io::{
 };
 use crate::core::object::{Memory, Object, Settings};
 use crate::core::turns::{self, KeeperId, KeptEnd, Request, TurnId};
-use crate::driver::alternating::{Alternating, Next};
+use crate::driver::alternating::{Alternating, Next as Incoming};
 use crate::driver::caller::QueueReplyTo;
 use crate::driver::health::HealthProblem;
-use crate::driver::timer::{Timer, when_some};
+use crate::driver::timer::Timer;
 use crate::error::LostReason;
 use crate::fencing::FencingError;
 use crate::guard::grant::{End, Grant, GuardRequest, Requests, Trace};
@@ -85,11 +87,15 @@ pub(crate) struct ObjectTask {
     /// What the machine is to handle next, and what has come together.
     inputs: VecDeque<Input>,
     batch: Vec<Input>,
+    /// The batch has waited for callers that come back.
+    has_waited: bool,
     /// From this client, and from others.
     incoming: Alternating<Command, Message>,
     /// What guards ask, and where they ask it.
     requests: mpsc::UnboundedReceiver<(TurnId, GuardRequest)>,
     requests_sender: mpsc::UnboundedSender<(TurnId, GuardRequest)>,
+    /// Handles what guards ask.
+    combiner: Weak<dyn Combiner>,
     operations: Operations,
     /// Where answers go to callers.
     callers: BTreeMap<CallerId, ReplyTo>,
@@ -107,39 +113,55 @@ pub(crate) struct ObjectTask {
     /// The last look at the clocks.
     looked: turns::Now,
     timer: Timer,
+    /// That of the object's own task, as it was polled last.
+    waker: Option<Waker>,
+    runtime: Handle,
 }
 
-/// Why the task woke up.
-enum Wake {
-    Completed(Completed),
-    Request(TurnId, GuardRequest),
-    Command(Command),
-    Received(Message),
-    Timer,
+/// What there was to handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handled {
+    /// Something; there may be more.
+    Something,
+    Nothing,
+    /// Something that waits until callers had the time to come back.
+    Waits,
+}
+
+/// Why the object's own task does not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// There is nothing left to do.
+    End,
+    /// Callers are to have the time to come back.
+    Yield,
 }
 
 impl ObjectTask {
-    /// The task of an object, and where to send it commands.
-    pub(crate) fn new(
+    fn new(
         name: Arc<str>,
         shared: Arc<ClientContext>,
         memory: Memory,
-    ) -> (Self, mpsc::UnboundedSender<Command>) {
-        let (sender, commands) = mpsc::unbounded_channel();
+        commands: mpsc::UnboundedReceiver<Command>,
+        (combiner, runtime): (Weak<dyn Combiner>, Handle),
+    ) -> Self {
         let (requests_sender, requests) = mpsc::unbounded_channel();
         let key = shared.network.as_ref().map(|network| network.key(&name));
-        let messages = shared.network.as_ref().zip(key).map(|(it, key)| it.inbox().open(key));
+        let network = shared.network.as_ref().zip(key);
+        let messages = network.map(|(it, key)| it.inbox().open(key, Weak::clone(&combiner)));
         let looked = shared.moment();
-        let task = ObjectTask {
+        ObjectTask {
             name,
             key,
             object: Object::new(shared.id, settings(&shared), memory),
             shared,
             inputs: VecDeque::new(),
             batch: Vec::new(),
+            has_waited: false,
             incoming: Alternating::new(commands, messages),
             requests,
             requests_sender,
+            combiner,
             operations: Operations::default(),
             callers: BTreeMap::new(),
             grants: BTreeMap::new(),
@@ -151,23 +173,14 @@ impl ObjectTask {
             user_of_keeper: None,
             looked,
             timer: Timer::default(),
-        };
-        (task, sender)
-    }
-
-    /// The name of the object.
-    pub(crate) fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    /// Its name in messages, if the client is connected to others.
-    pub(crate) fn key(&self) -> Option<ObjectKey> {
-        self.key
+            waker: None,
+            runtime,
+        }
     }
 
     /// The runtime or a bug has ended the task, and with it the renewals: guards learn of it at
     /// once.
-    pub(crate) fn lose_guards(&self) {
+    fn lose_guards(&self) {
         for (grant, _) in self.grants.values() {
             // A guard that was released meanwhile was not lost. Its release gets no answer.
             let _ = grant.end(End::Lost(LostReason::ClientClosed));
@@ -177,99 +190,106 @@ impl ObjectTask {
         }
     }
 
-    /// What of the object counts later.
-    pub(crate) fn memory(&self, now: Now) -> Memory {
-        self.object.memory(now)
-    }
-
-    /// The same after the task has failed.
-    pub(crate) fn memory_of_failed(&self, now: Now) -> Memory {
-        self.object.memory_of_failed(now)
-    }
-
-    /// A command that has come and was not handled.
-    pub(crate) fn unhandled(&mut self) -> Option<Command> {
-        self.incoming.own_at_once()
-    }
-
     /// Takes no further messages; those that have come and were not handled.
-    pub(crate) fn close_messages(&mut self) -> impl Iterator<Item = Message> {
+    fn close_messages(&mut self) -> Vec<Message> {
         self.incoming.close_others();
-        iter::from_fn(|| self.incoming.others_at_once())
+        iter::from_fn(|| self.incoming.others_at_once()).collect()
     }
 
-    /// Handles a command, and what has come together with it.
-    pub(crate) fn command(&mut self, command: Command) {
-        let input = self.input_of_command(command);
-        self.batch.extend(input);
-        self.handle_batch();
+    /// Whether there is nothing left to do.
+    fn is_done(&mut self) -> bool {
+        self.fill_batch();
+        self.batch.is_empty() && self.object.is_idle()
     }
 
-    /// Runs until there is nothing left to do. A task begins with a command.
-    ///
-    /// A fork copies the task into another process. There it ends, because rows and connections
-    /// belong to the parent.
-    pub(crate) async fn run(&mut self) {
-        let process = self.shared.process;
-        let mut serving = pin!(self.serve());
-        // At each poll, so that a fork sends nothing.
-        poll_fn(|context| match process.is_current() {
-            true => serving.as_mut().poll(context),
-            false => Poll::Ready(()),
-        })
-        .await;
+    // Work on it, by one thread at a time.
+
+    /// Works until there is nothing to do. The object's own task does that, which waits for the
+    /// database and for time as well.
+    fn poll(&mut self, context: &mut PollContext<'_>) -> Poll<Next> {
+        if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            self.waker = Some(context.waker().clone());
+        }
+        for _ in 0..BATCH_MAX {
+            // The answers first: commands and messages may come faster than they are handled, and
+            // a renewal must not wait for that. Work that is due is done after each of them as
+            // well.
+            if let Poll::Ready(answer) = self.operations.poll_next(context) {
+                self.answered(answer);
+                continue;
+            }
+            match self.handle_waiting() {
+                Handled::Something => continue,
+                Handled::Waits => return Poll::Ready(Next::Yield),
+                Handled::Nothing if self.object.is_idle() => return Poll::Ready(Next::End),
+                Handled::Nothing => {}
+            }
+            if let Some(sleep) = self.sleep()
+                && self.timer.poll_within(context, sleep).is_ready()
+            {
+                self.handle(Input::Tick);
+                continue;
+            }
+            return Poll::Pending;
+        }
+        // Others have a chance.
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
-    async fn serve(&mut self) {
-        while !self.object.is_idle() {
-            match self.wake().await {
-                Wake::Completed(answer) => self.answered(answer),
-                Wake::Request(turn, request) => {
-                    // Callers in other tasks that returned a turn lock again before this one gives
-                    // the place up, if they are given the time.
-                    if matches!(request, GuardRequest::Release { .. })
-                        && self.object.was_handed_on()
-                    {
-                        yield_now().await;
-                    }
-                    self.request(turn, request);
-                }
-                Wake::Command(command) => self.command(command),
-                Wake::Received(message) => self.received(message),
-                Wake::Timer => self.handle(Input::Tick),
+    /// Handles what has come, in the thread that brought it. Returns how to wake up the object's
+    /// own task if there is work left that only that does.
+    fn handle_at_once(&mut self) -> Option<Waker> {
+        let mut handled = Handled::Something;
+        for _ in 0..BATCH_MAX {
+            handled = self.handle_waiting();
+            if handled != Handled::Something {
+                break;
             }
         }
+        let is_early = self.sleep().is_some_and(|sleep| !self.timer.goes_off_within(sleep));
+        let is_left = handled != Handled::Nothing || self.operations.has_begun() || is_early;
+        self.waker.clone().filter(|_| is_left || self.object.is_idle())
     }
 
-    async fn wake(&mut self) -> Wake {
+    fn sleep(&self) -> Option<Duration> {
         // By the look at the clocks with which the last input was handled: the timer is late by as
         // long as that took.
-        let sleep = self.object.sleep(self.looked).map(|sleep| sleep.min(SLEEP_MAX));
-        tokio::select! {
-            biased;
-            answer = self.operations.next() => Wake::Completed(answer),
-            Some((turn, request)) = self.requests.recv() => Wake::Request(turn, request),
-            // After the answers: commands and messages may come faster than they are handled, and a
-            // renewal must not wait for that. Work that is due is done after each of them as well.
-            next = self.incoming.next() => match next {
-                Next::Own(command) => Wake::Command(command),
-                Next::OwnIsOver => Wake::Timer,
-                Next::Others(message) => Wake::Received(message),
-            },
-            () = when_some(sleep.map(|sleep| self.timer.within(sleep))) => Wake::Timer,
-        }
+        self.object.sleep(self.looked).map(|sleep| sleep.min(SLEEP_MAX))
     }
 
     // What comes in.
 
-    fn request(&mut self, turn: TurnId, request: GuardRequest) {
-        let input = self.input_of_request(turn, request);
-        self.batch.extend(input);
+    fn handle_waiting(&mut self) -> Handled {
+        if self.batch.is_empty() {
+            if let Ok((turn, request)) = self.requests.try_recv() {
+                let input = self.input_of_request(turn, request);
+                self.batch.extend(input);
+            } else {
+                match self.incoming.at_once() {
+                    Some(Incoming::Own(command)) => {
+                        let input = self.input_of_command(command);
+                        self.batch.extend(input);
+                    }
+                    Some(Incoming::Others(message)) => {
+                        self.received(message);
+                        return Handled::Something;
+                    }
+                    Some(Incoming::OwnIsOver) | None => return Handled::Nothing,
+                }
+            }
+        }
+        self.fill_batch();
+        if self.waits_for_callers() && !self.has_waited {
+            return Handled::Waits;
+        }
+        self.has_waited = false;
         self.handle_batch();
+        Handled::Something
     }
 
-    /// Handles what is in the batch, and the requests and commands that have come together with it.
-    fn handle_batch(&mut self) {
+    /// Adds the requests and commands that have come together with what is in the batch.
+    fn fill_batch(&mut self) {
         while self.batch.len() < BATCH_MAX {
             if let Ok((turn, request)) = self.requests.try_recv() {
                 let input = self.input_of_request(turn, request);
@@ -281,6 +301,21 @@ impl ObjectTask {
                 break;
             }
         }
+    }
+
+    /// Callers in other tasks that returned a turn lock again before the place is given up, if they
+    /// are given the time.
+    fn waits_for_callers(&self) -> bool {
+        let is_return = |input: &Input| {
+            matches!(input, Input::Holder { request: HolderRequest::Return { .. }, .. })
+        };
+        let mut batch = self.batch.iter();
+        batch.clone().any(is_return)
+            && !batch.any(|input| matches!(input, Input::Acquire(_)))
+            && self.object.was_handed_on()
+    }
+
+    fn handle_batch(&mut self) {
         let mut batch = std::mem::take(&mut self.batch);
         Object::arrange(&mut batch);
         // All of them have come before this look at the clocks.
@@ -473,7 +508,7 @@ impl ObjectTask {
         let name = (Arc::clone(&self.name), self.shared.prefix.len());
         let lease = (lease, expiry);
         let grant = Arc::new(Grant::new(name, trace, clock, granted.granted, lease, limit, tally));
-        let requests = Requests::of(turn, self.requests_sender.clone());
+        let requests = self.requests_of(turn);
         let tokens = match claim {
             Some(claim) if self.shared.network.is_none() || claim.mode != Mode::Exclusive => {
                 let (shared, requests) = (Arc::clone(&self.shared), requests.clone());
@@ -481,7 +516,7 @@ impl ObjectTask {
             }
             // Guests get tokens of the same place, and theirs and ours must grow together.
             Some(_) | None => {
-                let (limit, runtime) = (self.shared.acquire_timeout, Handle::current());
+                let (limit, runtime) = (self.shared.acquire_timeout, self.runtime.clone());
                 Tokens::OfKeeper { limit, runtime }
             }
         };
@@ -585,11 +620,16 @@ impl ObjectTask {
         })
     }
 
+    /// Where the guard of a turn asks this object.
+    fn requests_of(&self, turn: TurnId) -> Requests {
+        Requests::of(turn, self.requests_sender.clone(), Weak::clone(&self.combiner))
+    }
+
     /// The handles of the guards whose locks are held.
     fn held(&self) -> impl Iterator<Item = LockHandle> {
         let held = self.grants.iter().filter(|(_, (grant, _))| grant.state().is_held());
         held.map(|(&turn, (grant, tokens))| {
-            let requests = Requests::of(turn, self.requests_sender.clone());
+            let requests = self.requests_of(turn);
             LockHandle::new(Arc::clone(grant), tokens.clone(), requests)
         })
     }

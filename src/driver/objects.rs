@@ -11,7 +11,8 @@ use tokio_util::task::TaskTracker;
 use tracing::error;
 
 use super::caller::Caller;
-use super::object_task::{Command, ObjectTask, input_of_message, settings};
+use super::object_task::{Command, Ended, SharedTask, input_of_message, settings};
+use crate::combiner::Combiner;
 use crate::context::ClientContext;
 use crate::core::object::io::{CallerId, CheckReason, Now, Output};
 use crate::core::object::{Memory, Object};
@@ -42,7 +43,7 @@ pub(crate) struct Objects {
 #[derive(Debug)]
 struct State {
     /// Ordered, so that a simulation closes them in the same order each time.
-    tasks: BTreeMap<Arc<str>, mpsc::UnboundedSender<Command>>,
+    tasks: BTreeMap<Arc<str>, Arc<SharedTask>>,
     /// The names of the objects in use, by their keys in messages.
     names: BTreeMap<ObjectKey, Arc<str>>,
     memories: BTreeMap<Arc<str>, Memory>,
@@ -104,52 +105,40 @@ impl Objects {
         }
         let command = Command::Acquire(Box::new(caller));
         if let Some(task) = state.tasks.get(&object) {
-            // A task lives at least as long as it is found here.
-            let _ = task.send(command);
-            return;
+            let task = Arc::clone(task);
+            // An object is in use at least as long as it is found here.
+            task.add(command);
+            drop(state);
+            return task.run();
         }
-        let task = self.new_task(&mut state, object, command);
+        let task = self.new_task(&mut state, object);
+        task.add(command);
         // It counts from here on, so that a shutdown waits for it.
-        let running = self.tasks.track_future(Arc::clone(self).run(task));
+        let running = Running { objects: Arc::clone(self), task, is_done: false };
+        let running = self.tasks.track_future(running.run());
         drop(state);
         self.runtime.spawn(running);
     }
 
-    fn new_task(&self, state: &mut State, object: Arc<str>, first: Command) -> ObjectTask {
+    fn new_task(&self, state: &mut State, object: Arc<str>) -> Arc<SharedTask> {
         let memory = state.memories.remove(&object).unwrap_or_default();
         let shared = Arc::clone(&self.shared);
-        let (task, commands) = ObjectTask::new(Arc::clone(&object), shared, memory);
-        // The task has its channel.
-        let _ = commands.send(first);
+        let task = SharedTask::new(Arc::clone(&object), shared, memory, self.runtime.clone());
         if let Some(key) = task.key() {
             state.names.insert(key, Arc::clone(&object));
         }
-        state.tasks.insert(object, commands);
+        state.tasks.insert(object, Arc::clone(&task));
         task
     }
 
-    /// Runs a task until there is nothing left to do, and nothing was sent to it meanwhile.
-    async fn run(self: Arc<Self>, task: ObjectTask) {
-        let mut running = Running { objects: self, task, is_done: false };
-        // The first command is there.
-        while let Some(command) = running.objects.end(&mut running.task) {
-            running.task.command(command);
-            running.task.run().await;
-        }
-        running.is_done = true;
-    }
-
-    /// Forgets a task that has nothing left to do, or returns a command that has come meanwhile.
-    fn end(&self, task: &mut ObjectTask) -> Option<Command> {
-        if !self.shared.process.is_current() {
-            return None;
-        }
+    /// Forgets a task that has nothing left to do; false if something has come meanwhile.
+    fn end(&self, task: &SharedTask) -> bool {
         let mut state = self.state();
-        if let Some(command) = task.unhandled() {
-            return Some(command);
-        }
         let now = self.shared.now();
-        self.forget(&mut state, now, task, task.memory(now));
+        let Some(memory) = task.end(now) else {
+            return false;
+        };
+        self.forget(&mut state, now, task, memory);
         drop(state);
         if let Some(key) = task.key() {
             // A guest that has asked must not wait until it asks again.
@@ -157,7 +146,7 @@ impl Objects {
                 self.answer_for_none(key, message);
             }
         }
-        None
+        true
     }
 
     /// A bug or the runtime has ended a task. Its guards were lost before, and its rows may remain,
@@ -168,19 +157,20 @@ impl Objects {
     /// announced or the rows' TTL has passed. A leftover ticket counts in no other round. But a
     /// guest in a turn of that place learns of it only when it extends the turn, so until the rows
     /// are over the object is not used.
-    fn failed(&self, task: &ObjectTask) {
+    fn failed(&self, task: &SharedTask) {
         if !self.shared.process.is_current() {
             return;
         }
-        if std::thread::panicking() {
+        if task.has_failed() || std::thread::panicking() {
             let object = shown(task.name());
             error!(object, "the task of a lock ended by a bug: its guards are lost");
         }
         let now = self.shared.now();
-        self.forget(&mut self.state(), now, task, task.memory_of_failed(now));
+        let memory = task.fail(now);
+        self.forget(&mut self.state(), now, task, memory);
     }
 
-    fn forget(&self, state: &mut State, now: Now, task: &ObjectTask, memory: Memory) {
+    fn forget(&self, state: &mut State, now: Now, task: &SharedTask, memory: Memory) {
         state.tasks.remove(task.name());
         if let (Some(network), Some(key)) = (&self.shared.network, task.key()) {
             state.names.remove(&key);
@@ -230,7 +220,11 @@ impl Objects {
     /// Sends a command to the task of an object; returns it if there is none.
     fn send(&self, object: &str, command: Command) -> Option<Command> {
         match self.state().tasks.get(object) {
-            Some(task) => task.send(command).err().map(|unsent| unsent.0),
+            Some(task) => {
+                task.add(command);
+                task.wake();
+                None
+            }
             None => Some(command),
         }
     }
@@ -304,8 +298,8 @@ impl State {
 
     fn send_all(&self, command: impl Fn() -> Command) {
         for task in self.tasks.values() {
-            // A task lives at least as long as it is found here.
-            let _ = task.send(command());
+            task.add(command());
+            task.wake();
         }
     }
 }
@@ -313,14 +307,27 @@ impl State {
 /// A task that runs. If it is dropped before it is done, it has failed.
 struct Running {
     objects: Arc<Objects>,
-    task: ObjectTask,
+    task: Arc<SharedTask>,
     is_done: bool,
+}
+
+impl Running {
+    /// Runs until there is nothing left to do, and nothing was sent to it meanwhile.
+    async fn run(mut self) {
+        self.is_done = loop {
+            match self.task.work().await {
+                Ended::Idle if self.objects.end(&self.task) => break true,
+                Ended::Idle => {}
+                Ended::Forked => break true,
+                Ended::Failed => break false,
+            }
+        };
+    }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.is_done {
-            self.task.lose_guards();
             self.objects.failed(&self.task);
         }
     }

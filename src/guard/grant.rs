@@ -4,7 +4,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::admin::types::HeldPlace;
 use crate::clock::Clock;
+use crate::combiner::Combiner;
 use crate::context::Process;
 use crate::context::tally::Tally;
 use crate::core::bakery::{Lease, Loss};
@@ -78,18 +79,24 @@ pub(crate) enum Phase {
     Ended,
 }
 
-/// Where a guard asks the task of its object.
+/// Where a guard asks its object.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
-    /// The turn of the guard: a task may have several.
+    /// The turn of the guard: an object may have several.
     turn: TurnId,
-    task: mpsc::UnboundedSender<(TurnId, GuardRequest)>,
+    object: mpsc::UnboundedSender<(TurnId, GuardRequest)>,
+    /// What handles the requests.
+    combiner: Weak<dyn Combiner>,
 }
 
 impl Requests {
     /// The requests of a turn.
-    pub(crate) fn of(turn: TurnId, task: mpsc::UnboundedSender<(TurnId, GuardRequest)>) -> Self {
-        Requests { turn, task }
+    pub(crate) fn of(
+        turn: TurnId,
+        object: mpsc::UnboundedSender<(TurnId, GuardRequest)>,
+        combiner: Weak<dyn Combiner>,
+    ) -> Self {
+        Requests { turn, object, combiner }
     }
 
     /// The client whose place is used: this one or, for a turn of another client, that one.
@@ -108,13 +115,28 @@ impl Requests {
         self.turn.place.slot
     }
 
-    /// Asks the task. If it has ended, and with it the turn, the request is dropped.
+    /// Asks the object, which handles it at once. If it has ended, and with it the turn, the
+    /// request is dropped.
     pub(crate) fn send(&self, request: GuardRequest) {
-        let _ = self.task.send((self.turn, request));
+        if let Some(combiner) = self.enqueue(request) {
+            combiner.run();
+        }
+    }
+
+    /// The same, but leaves the work to the task of the object.
+    pub(crate) fn leave(&self, request: GuardRequest) {
+        if let Some(combiner) = self.enqueue(request) {
+            combiner.wake();
+        }
+    }
+
+    fn enqueue(&self, request: GuardRequest) -> Option<Arc<dyn Combiner>> {
+        self.object.send((self.turn, request)).ok()?;
+        self.combiner.upgrade()
     }
 }
 
-/// A guard's request to the task of its object. The reply is dropped unsent if the lock is lost
+/// A guard's request to its object. The reply is dropped unsent if the lock is lost
 /// first; the grant knows why.
 #[derive(Debug)]
 pub(crate) enum GuardRequest {

@@ -210,7 +210,7 @@ impl Drop for LockGuard {
         }
         // A lost lock is released like a held one: the task may not know yet. If the runtime is
         // gone, so is the task; then the rows expire by their TTL.
-        self.handle.requests().send(GuardRequest::Release { reply: None });
+        self.handle.requests().leave(GuardRequest::Release { reply: None });
     }
 }
 

@@ -1,27 +1,35 @@
 //! Where the messages of other clients go.
 //!
-//! A message about an object in use goes to the task of that object at once: a turn that goes from
-//! hand to hand waits for nothing else. All others go to the client's task.
+//! A message about an object in use goes to that object at once: a turn that goes from hand to hand
+//! waits for nothing else. All others go to the client's task.
 //!
 //! Both take in a bounded number that they have not handled. A connection that brings more is not
 //! read meanwhile.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::{Message, ObjectKey, Received};
+use crate::combiner::Combiner;
 
-/// How many messages may wait for the task of an object, and for the client's task.
+/// How many messages may wait for an object, and for the client's task.
 const WAITING_MAX: usize = 128;
 
 /// Takes in the messages of other clients. Clones share what they know.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
-    tasks: Arc<Mutex<BTreeMap<ObjectKey, mpsc::Sender<Message>>>>,
+    objects: Arc<Mutex<BTreeMap<ObjectKey, Way>>>,
     others: mpsc::Sender<Received>,
+}
+
+/// Where the messages about an object go, and what handles them.
+#[derive(Clone, Debug)]
+struct Way {
+    messages: mpsc::Sender<Message>,
+    combiner: Weak<dyn Combiner>,
 }
 
 /// The client's task has ended, and takes no messages any more.
@@ -32,40 +40,50 @@ impl Inbox {
     /// An inbox, and what comes for the client's task.
     pub(crate) fn new() -> (Self, mpsc::Receiver<Received>) {
         let (others, received) = mpsc::channel(WAITING_MAX);
-        (Inbox { tasks: Arc::default(), others }, received)
+        (Inbox { objects: Arc::default(), others }, received)
     }
 
-    /// Takes the messages about an object for its task, from now on.
-    pub(crate) fn open(&self, object: ObjectKey) -> mpsc::Receiver<Message> {
+    /// Takes the messages about an object for this combiner, from now on.
+    pub(crate) fn open(
+        &self,
+        object: ObjectKey,
+        combiner: Weak<dyn Combiner>,
+    ) -> mpsc::Receiver<Message> {
         let (sender, messages) = mpsc::channel(WAITING_MAX);
-        self.tasks().insert(object, sender);
+        self.objects().insert(object, Way { messages: sender, combiner });
         messages
     }
 
-    /// The task of an object has ended.
+    /// An object is no longer in use.
     pub(crate) fn close(&self, object: ObjectKey) {
-        self.tasks().remove(&object);
+        self.objects().remove(&object);
     }
 
-    /// Whether there is a task for an object.
+    /// Whether an object is in use.
     #[cfg(feature = "peers")]
     pub(crate) fn is_open(&self, object: ObjectKey) -> bool {
-        self.tasks().contains_key(&object)
+        self.objects().contains_key(&object)
     }
 
-    /// Passes a message on to the task of its object, or returns it if there is none. It is lost
-    /// if too many wait for that task.
+    /// Passes a message on to its object, whose task handles it; returns it if the object is not in
+    /// use. It is lost if too many wait there.
     pub(crate) fn pass_on(&self, object: ObjectKey, message: Message) -> Option<Message> {
-        let Some(task) = self.tasks().get(&object).cloned() else {
+        let Some(way) = self.way(object) else {
             return Some(message);
         };
-        match task.try_send(message) {
-            Ok(()) | Err(TrySendError::Full(_)) => None,
+        match way.messages.try_send(message) {
+            Ok(()) | Err(TrySendError::Full(_)) => {
+                if let Some(combiner) = way.combiner.upgrade() {
+                    combiner.wake();
+                }
+                None
+            }
             Err(TrySendError::Closed(message)) => Some(message),
         }
     }
 
-    /// Takes in what has come, as soon as there is room for it.
+    /// Takes in what has come, as soon as there is room for it. A message about an object in use is
+    /// handled at once.
     ///
     /// # Cancel safety
     ///
@@ -74,12 +92,15 @@ impl Inbox {
     pub(crate) async fn take(&self, received: Received) -> Result<(), Ended> {
         let rest = match received {
             Received::Message { object, message } => {
-                let task = self.tasks().get(&object).cloned();
-                let unsent = match task {
-                    Some(task) => task.send(message).await.err().map(|unsent| unsent.0),
+                let way = self.way(object);
+                let unsent = match &way {
+                    Some(way) => way.messages.send(message).await.err().map(|unsent| unsent.0),
                     None => Some(message),
                 };
                 let Some(message) = unsent else {
+                    if let Some(combiner) = way.and_then(|way| way.combiner.upgrade()) {
+                        combiner.run();
+                    }
                     return Ok(());
                 };
                 Received::Message { object, message }
@@ -117,7 +138,11 @@ impl Inbox {
         self.others.closed().await;
     }
 
-    fn tasks(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, mpsc::Sender<Message>>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn way(&self, object: ObjectKey) -> Option<Way> {
+        self.objects().get(&object).cloned()
+    }
+
+    fn objects(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Way>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
 //! What a guard asks the task of its object, and how a grant ends.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -8,6 +8,7 @@ use tokio::time::advance;
 use tracing::Span;
 
 use super::shared;
+use crate::combiner::Combiner;
 use crate::core::bakery::{Claim, Lease, LeaseTerms, Mode};
 use crate::core::turns::{HoldTerms, TurnId};
 use crate::error::{LostReason, UnlockError};
@@ -25,6 +26,15 @@ const LEASE: Duration = s(58);
 
 /// What guards ask of their task.
 type Asked = UnboundedReceiver<(TurnId, GuardRequest)>;
+
+/// Requests stay where they are.
+#[derive(Debug)]
+struct NoCombiner;
+
+impl Combiner for NoCombiner {
+    fn run(&self) {}
+    fn wake(&self) {}
+}
 
 /// A grant from now on, its guard, and what that asks of the task.
 fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, Asked) {
@@ -48,7 +58,7 @@ fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, Asked) {
     let grant = Grant::new((name, 0), trace, clock, granted, lease, limit, tally);
     let grant = Arc::new(grant);
     let (sender, receiver) = mpsc::unbounded_channel();
-    let requests = Requests::of(turn, sender);
+    let requests = Requests::of(turn, sender, Weak::<NoCombiner>::new());
     let fence = TokenIssuer::new(shared, Arc::clone(&grant), claim, requests.clone());
     let guard = LockGuard::new(Arc::clone(&grant), Tokens::Own(fence), requests);
     (grant, guard, receiver)

@@ -1,6 +1,6 @@
 //! The requests to the database and to other clients that are under way, each one try.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,7 +19,11 @@ use crate::store::{DatabaseError, Outcome};
 
 /// The requests that are under way, one of each kind. There are few, so all are polled.
 #[derive(Default)]
-pub(super) struct Operations(Vec<(Kind, Request)>);
+pub(super) struct Operations {
+    under_way: Vec<(Kind, Request)>,
+    /// One was begun and not polled yet.
+    has_begun: bool,
+}
 
 type Request = Pin<Box<dyn Future<Output = Completed> + Send>>;
 
@@ -66,23 +70,22 @@ impl Operations {
         span: &Span,
         request: impl Future<Output = Completed> + Send + 'static,
     ) {
-        self.0.retain(|(other, _)| *other != kind);
-        self.0.push((kind, Box::pin(request.instrument(span.clone()))));
+        self.under_way.retain(|(other, _)| *other != kind);
+        self.under_way.push((kind, Box::pin(request.instrument(span.clone()))));
+        self.has_begun = true;
     }
 
-    /// Waits for the next answer.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> Completed {
-        poll_fn(|context| self.poll_next(context)).await
+    /// Whether one was begun that waits to be polled.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Completed> {
-        for index in 0..self.0.len() {
-            if let Poll::Ready(answer) = self.0[index].1.as_mut().poll(context) {
-                drop(self.0.remove(index));
+    /// The next answer.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Completed> {
+        self.has_begun = false;
+        for index in 0..self.under_way.len() {
+            if let Poll::Ready(answer) = self.under_way[index].1.as_mut().poll(context) {
+                drop(self.under_way.remove(index));
                 return Poll::Ready(answer);
             }
         }
