@@ -11,8 +11,8 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 pub(crate) use self::tokio::TokioClock;
 
-/// The longest sleep before the clock is read again, however far the next deadline is: timers stop
-/// while the machine is suspended, the clock does not (design section 5).
+/// How long a client sleeps at most before it reads the clock again, however far the next deadline
+/// is: timers stop while the machine is suspended, the clock does not (design section 2).
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// A source of time.

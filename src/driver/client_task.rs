@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::DropGuard;
 
+use super::clock_watch::ClockWatch;
 use super::objects::{Admission, Asking, Objects};
+use crate::clock::SLEEP_MAX;
 use crate::context::ClientContext;
 use crate::core::object::io::{CallerId, CheckReason};
 use crate::driver::alternating::{Alternating, Next};
@@ -48,6 +51,8 @@ pub(crate) struct ClientTask {
     incoming: Alternating<Call, Received>,
     registration: Option<Registration>,
     health: Option<HealthMonitor>,
+    /// While objects are in use, and when it looks next.
+    clock_watch: Option<(ClockWatch, Instant)>,
     /// Reasons to check health.
     checks: mpsc::UnboundedReceiver<CheckReason>,
     is_closing: bool,
@@ -70,6 +75,8 @@ enum Wake {
     CallsOver,
     ObjectsEnded,
     Check(CheckReason),
+    WatchBegins,
+    LookAtClock,
     Received(Received),
     Registration(RegistrationEvent),
     Looked(Vec<(Node, Option<NodeReport>)>),
@@ -91,6 +98,7 @@ impl ClientTask {
             incoming: Alternating::new(channels.calls, channels.received),
             registration,
             health,
+            clock_watch: None,
             checks: channels.checks,
             is_closing: false,
             _ended: ended,
@@ -116,6 +124,10 @@ impl ClientTask {
                 Wake::CallsOver => calls_over = true,
                 Wake::ObjectsEnded => break,
                 Wake::Check(reason) => self.look(reason),
+                Wake::WatchBegins => {
+                    self.watch_clock(ClockWatch::new(&*self.shared.clock));
+                }
+                Wake::LookAtClock => self.look_at_clock(),
                 Wake::Received(received) => self.received(received),
                 Wake::Registration(event) => self.registration(event),
                 Wake::Looked(seen) => self.looked(&seen),
@@ -131,12 +143,15 @@ impl ClientTask {
         let registration = self.registration.as_mut().map(|it| it.event(&self.shared));
         let look = self.health.as_mut().map(HealthMonitor::seen);
         let ended = calls_over.then(|| self.objects.ended());
+        let clock = self.clock_watch.as_ref().map(|(_, next)| sleep_until(*next));
         tokio::select! {
             biased;
             event = when_some(registration) => Wake::Registration(event),
             Some(reason) = self.checks.recv() => Wake::Check(reason),
             seen = when_some(look) => Wake::Looked(seen),
             () = when_some(ended) => Wake::ObjectsEnded,
+            () = self.objects.need_watch() => Wake::WatchBegins,
+            () = when_some(clock) => Wake::LookAtClock,
             // Last: calls and messages may come faster than they are passed on, and holders must
             // not wait for what a check found meanwhile. All other events are rarer.
             next = self.incoming.next() => match next {
@@ -226,6 +241,18 @@ impl ClientTask {
     fn look(&mut self, reason: CheckReason) {
         if let Some(health) = &mut self.health {
             health.look(reason, &self.shared.store.nodes, self.shared.clock.elapsed());
+        }
+    }
+
+    fn watch_clock(&mut self, watch: ClockWatch) {
+        self.clock_watch = Some((watch, Instant::now() + SLEEP_MAX));
+    }
+
+    fn look_at_clock(&mut self) {
+        if let Some((mut watch, _)) = self.clock_watch.take()
+            && self.objects.look_at_clock(&mut watch)
+        {
+            self.watch_clock(watch);
         }
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod alternating;
 pub(crate) mod caller;
 pub(crate) mod client_task;
 pub(crate) mod clock_skew;
+mod clock_watch;
 pub(crate) mod health;
 pub(crate) mod host;
 pub(crate) mod object_task;

@@ -27,7 +27,6 @@ use self::replies::Replies;
 pub(crate) use self::shared::{Ended, SharedTask};
 use super::caller::{Caller, ReplyTo};
 use crate::admin::types::{HolderQueue, QUEUE_SHOWN_MAX, TurnUser};
-use crate::clock::SLEEP_MAX;
 use crate::combiner::Combiner;
 use crate::context::ClientContext;
 use crate::core::bakery::{Failure, Mode};
@@ -71,6 +70,8 @@ pub(crate) enum Command {
     Queue(QueueReplyTo),
     /// Report what is held.
     Held(mpsc::UnboundedSender<LockHandle>),
+    /// The clock has gone ahead of the timers.
+    TimersAreLate,
     /// What keeps the client from granting locks has changed.
     Health(Option<HealthProblem>),
     /// The client is shut down.
@@ -255,7 +256,7 @@ impl ObjectTask {
     fn sleep(&self) -> Option<Duration> {
         // By the look at the clocks with which the last input was handled: the timer is late by as
         // long as that took.
-        self.object.sleep(self.looked).map(|sleep| sleep.min(SLEEP_MAX))
+        self.object.sleep(self.looked)
     }
 
     // What comes in.
@@ -346,6 +347,7 @@ impl ObjectTask {
                 Some(Input::Leave { caller })
             }
             Command::Reconnected(keeper) => Some(Input::Reconnected { keeper }),
+            Command::TimersAreLate => Some(Input::Tick),
             Command::Queue(reply_to) => {
                 reply_to.answer(self.shared.network.as_deref(), self.line());
                 None

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::task::TaskTracker;
 use tracing::error;
 
 use super::caller::Caller;
+use super::clock_watch::ClockWatch;
 use super::object_task::{Command, Ended, SharedTask, input_of_message, settings};
 use crate::combiner::Combiner;
 use crate::context::ClientContext;
@@ -36,6 +37,8 @@ pub(crate) struct Objects {
     shared: Arc<ClientContext>,
     runtime: Handle,
     tasks: TaskTracker,
+    /// The client's task is to look at the clock.
+    needs_watch: Notify,
     /// Locked only briefly, and never while foreign code runs.
     state: Mutex<State>,
 }
@@ -50,6 +53,8 @@ struct State {
     admission: Admission,
     problem: Option<HealthProblem>,
     is_closed: bool,
+    /// The client's task looks whether the clock has gone ahead of the timers.
+    is_watched: bool,
 }
 
 /// When a caller concerns the client's task.
@@ -71,9 +76,11 @@ impl Objects {
             admission,
             problem: None,
             is_closed: false,
+            is_watched: false,
         };
         let (runtime, tasks) = (Handle::current(), TaskTracker::new());
-        Arc::new(Objects { shared, runtime, tasks, state: Mutex::new(state) })
+        let needs_watch = Notify::new();
+        Arc::new(Objects { shared, runtime, tasks, needs_watch, state: Mutex::new(state) })
     }
 
     /// Passes a caller on to the task of its object; returns it if the registration must be read
@@ -128,6 +135,9 @@ impl Objects {
             state.names.insert(key, Arc::clone(&object));
         }
         state.tasks.insert(object, Arc::clone(&task));
+        if !std::mem::replace(&mut state.is_watched, true) {
+            self.needs_watch.notify_one();
+        }
         task
     }
 
@@ -227,6 +237,25 @@ impl Objects {
             }
             None => Some(command),
         }
+    }
+
+    /// Waits until objects are in use whose timers may be late.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub(crate) async fn need_watch(&self) {
+        self.needs_watch.notified().await;
+    }
+
+    /// Wakes all objects if their timers are late. Returns whether any are in use.
+    pub(crate) fn look_at_clock(&self, watch: &mut ClockWatch) -> bool {
+        let mut state = self.state();
+        if watch.are_timers_late(&*self.shared.clock) {
+            state.send_all(|| Command::TimersAreLate);
+        }
+        state.is_watched = !state.tasks.is_empty();
+        state.is_watched
     }
 
     /// There is a new connection to a keeper.

@@ -18,7 +18,8 @@ pub(super) struct Alarm {
     /// Wakes when the client's task, or anything else that looks at the clock, says that the holder
     /// is to finish, or ends the grant; `None` once it has.
     next: Option<Pin<Box<dyn Future<Output = Phase> + Send + Sync>>>,
-    /// Wakes to look at the clock. The client's task may be unable to: its runtime may be blocked.
+    /// Wakes to look at the clock. The client's tasks may be unable to: their runtime may be
+    /// blocked.
     timer: Option<Pin<Box<Sleep>>>,
     /// Whether what was looked for has been found.
     is_done: bool,
@@ -57,6 +58,9 @@ impl Alarm {
                     self.is_done = true;
                     return Poll::Ready(found);
                 }
+                // Of a phase that a jump of the clock begins, tasks of the same runtime learn from
+                // the client's.
+                Err(pause) if self.grant.is_watched_here() => ready!(self.arm_for(cx, pause)),
                 Err(pause) => ready!(self.arm(cx, pause)),
             }
         }
@@ -67,15 +71,19 @@ impl Alarm {
         self.is_done
     }
 
-    /// Arms the timer for the next look; ready when it is time for it.
+    /// Arms the timer for the next look, a second ahead at most; ready when it is time for it.
     pub(super) fn arm(&mut self, cx: &mut Context<'_>, pause: Duration) -> Poll<()> {
+        self.arm_for(cx, pause.min(SLEEP_MAX))
+    }
+
+    fn arm_for(&mut self, cx: &mut Context<'_>, pause: Duration) -> Poll<()> {
         // Outside a runtime there are no timers.
         if Handle::try_current().is_err() {
             return Poll::Pending;
         }
         // A new one at each poll: a timer belongs to the runtime that created it, which may have
         // ended since.
-        let timer = self.timer.insert(Box::pin(sleep(pause.min(SLEEP_MAX))));
+        let timer = self.timer.insert(Box::pin(sleep(pause)));
         timer.as_mut().poll(cx)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::runtime::{self, Handle};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, warn};
@@ -43,6 +44,8 @@ pub(crate) struct Grant {
     trace: Trace,
     clock: Arc<dyn Clock>,
     process: Process,
+    /// The runtime of the client's tasks.
+    runtime: runtime::Id,
     granted: Duration,
     hold_limit: Option<HoldLimit>,
     /// Why it is lost when its lease ends.
@@ -315,7 +318,7 @@ impl End {
 impl Grant {
     /// A grant of the object `name`, of which callers leave out a prefix of some bytes, with its
     /// first lease, why it is lost when that ends, and its hold limit. The tally, which has counted
-    /// it, counts its end.
+    /// it, counts its end. Called in the context of the client's runtime.
     pub(crate) fn new(
         (name, prefix): (Arc<str>, usize),
         trace: Trace,
@@ -331,6 +334,7 @@ impl Grant {
             trace,
             clock,
             process: Process::current(),
+            runtime: Handle::current().id(),
             granted,
             hold_limit,
             expiry,
@@ -483,6 +487,12 @@ impl Grant {
             // The task loses a grant only once.
             let _ = self.overtaken.set(reason);
         }
+    }
+
+    /// Whether the client's tasks, which wake those that wait for the end, run on the runtime on
+    /// which this is called: where that is blocked, nothing would look.
+    pub(crate) fn is_watched_here(&self) -> bool {
+        Handle::try_current().is_ok_and(|current| current.id() == self.runtime)
     }
 
     /// Why the lock was lost between its release by the guard and the moment the task learned of
