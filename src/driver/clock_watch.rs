@@ -28,7 +28,7 @@ impl ClockWatch {
         ClockWatch { clock_began: clock.elapsed(), timers_began: Instant::now(), lead: 0 }
     }
 
-    /// Whether timers are late that were set before, which are to be set anew.
+    /// Whether timers that were set before go off too late. The caller resets them if so.
     pub(crate) fn are_timers_late(&mut self, clock: &dyn Clock) -> bool {
         let micros = |time: Duration| i128::try_from(time.as_micros()).unwrap_or(i128::MAX);
         let passed = clock.elapsed().saturating_sub(self.clock_began);
@@ -83,7 +83,7 @@ mod tests {
         };
         assert!(!late(1_000, 1_000).await, "both run alike");
         assert!(late(1_000, 4_000).await, "the machine was suspended");
-        assert!(!late(1_000, 1_000).await, "the timers were set anew");
+        assert!(!late(1_000, 1_000).await, "the timers were reset");
         assert!(!late(1_000, 1_050).await);
         assert!(late(1_000, 1_050).await, "it runs fast");
         assert!(!late(5_000, 0).await, "it has stopped");

@@ -262,22 +262,14 @@ impl ObjectTask {
     // What comes in.
 
     fn handle_waiting(&mut self) -> Handled {
-        if self.batch.is_empty() {
-            if let Ok((turn, request)) = self.requests.try_recv() {
-                let input = self.input_of_request(turn, request);
-                self.batch.extend(input);
-            } else {
-                match self.incoming.at_once() {
-                    Some(Incoming::Own(command)) => {
-                        let input = self.input_of_command(command);
-                        self.batch.extend(input);
-                    }
-                    Some(Incoming::Others(message)) => {
-                        self.received(message);
-                        return Handled::Something;
-                    }
-                    Some(Incoming::OwnIsOver) | None => return Handled::Nothing,
+        if self.batch.is_empty() && !self.add_request() {
+            match self.incoming.at_once() {
+                Some(Incoming::Own(command)) => self.add_command(command),
+                Some(Incoming::Others(message)) => {
+                    self.received(message);
+                    return Handled::Something;
                 }
+                Some(Incoming::OwnIsOver) | None => return Handled::Nothing,
             }
         }
         self.fill_batch();
@@ -292,16 +284,29 @@ impl ObjectTask {
     /// Adds the requests and commands that have come together with what is in the batch.
     fn fill_batch(&mut self) {
         while self.batch.len() < BATCH_MAX {
-            if let Ok((turn, request)) = self.requests.try_recv() {
-                let input = self.input_of_request(turn, request);
-                self.batch.extend(input);
-            } else if let Some(command) = self.incoming.own_at_once() {
-                let input = self.input_of_command(command);
-                self.batch.extend(input);
-            } else {
-                break;
+            if self.add_request() {
+                continue;
             }
+            let Some(command) = self.incoming.own_at_once() else {
+                break;
+            };
+            self.add_command(command);
         }
+    }
+
+    /// Adds the next request to the batch, if there is one.
+    fn add_request(&mut self) -> bool {
+        let Ok((turn, request)) = self.requests.try_recv() else {
+            return false;
+        };
+        let input = self.input_of_request(turn, request);
+        self.batch.extend(input);
+        true
+    }
+
+    fn add_command(&mut self, command: Command) {
+        let input = self.input_of_command(command);
+        self.batch.extend(input);
     }
 
     /// Callers in other tasks that returned a turn lock again before the place is given up, if they

@@ -178,7 +178,7 @@ async fn listen(
     asked: &mut BTreeSet<ObjectKey>,
 ) -> Result<(), WireError> {
     let mut allowance = Allowance::new();
-    // One for all messages: to set a timer for each costs a tenth of what it says.
+    // One timer for all messages: each `timeout` would register and remove one.
     let mut silence = pin!(sleep(SILENCE_MAX));
     let mut heard = Instant::now();
     loop {

@@ -1,5 +1,5 @@
 //! The sockets that carry connections: TCP, and between processes of one machine a Unix socket,
-//! which takes half the processor time and passes no firewall.
+//! which costs the kernel half as much and passes no firewall.
 //!
 //! The Unix socket has an abstract name (unix(7)), made of the keeper's public key: nothing is left
 //! of it in the file system, and containers with networks of their own don't find it. Any program
