@@ -53,9 +53,10 @@ const _: () = assert!(MAX_CLOCK_SKEW.as_millis() <= MAX_CLOCK_SKEW_RANGE.end().a
 
 /// The number of the protocol that clients of this version follow. It is recorded with the settings
 /// of a lock table, and a client refuses a table with another number. Increase it with each change
-/// after which clients of the old and of the new version could hold a lock at the same time. In
-/// protocol 1, clients sweep dead rows and heed the marks of sweeps.
-pub(crate) const PROTOCOL: i32 = 1;
+/// after which clients of the old and of the new version could hold a lock at the same time, or
+/// would wait for each other. In protocol 1, clients sweep dead rows and heed the marks of sweeps;
+/// in protocol 2, the ticket is in the `entering::` row, and not in a row of its own.
+pub(crate) const PROTOCOL: i32 = 2;
 
 /// The settings that all clients of a lock table share. They are recorded when the table is
 /// created.

@@ -10,7 +10,6 @@ use common::record::Record;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use scylla::client::session::Session;
 use scylla::statement::Consistency;
-use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 use uuid::Uuid;
@@ -61,40 +60,31 @@ pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Re
     Ok(records)
 }
 
-/// The two rows of a client that waits.
+/// The row of a client that waits.
 struct Rows {
     session: Arc<Session>,
-    batch: Batch,
+    insert: PreparedStatement,
 }
 
 impl Rows {
     async fn prepare(session: &Arc<Session>) -> Result<Self> {
-        let mut batch = Batch::new(BatchType::Unlogged);
-        batch.set_consistency(Consistency::Quorum);
-        for row_name in ["entering::", "tickets::"] {
-            let row = Rows::insert(session, row_name).await?;
-            batch.append_statement(row);
-        }
-        Ok(Rows { session: Arc::clone(session), batch })
-    }
-
-    async fn insert(session: &Session, row_name: &str) -> Result<PreparedStatement> {
         let insert = format!(
             "INSERT INTO {KEYSPACE}.lock_table \
              (object_name, row_name, host, client, slot, state, about) \
-             VALUES (?, '{row_name}', 1, ?, 0, ?, ?) USING TIMESTAMP ? AND TTL {}",
+             VALUES (?, 'entering::', 1, ?, 0, ?, ?) USING TIMESTAMP ? AND TTL {}",
             TTL.as_secs()
         );
-        Ok(session.prepare(insert).await?)
+        let mut insert = session.prepare(insert).await?;
+        insert.set_consistency(Consistency::Quorum);
+        Ok(Rows { session: Arc::clone(session), insert })
     }
 
     async fn write(&self, name: &str, number: u32) -> Result<()> {
         let (stamp, client) = (unix_micros()?, Uuid::new_v4());
-        let state = |ticket| (stamp, 0_i8, None::<i32>, ticket, None::<CqlTimestamp>);
+        let state = (stamp, 0_i8, None::<i32>, i64::from(number) + 1, None::<CqlTimestamp>);
         let about = ("bench pid 4711", None::<&str>, CqlTimestamp(stamp / 1_000));
-        let row = |ticket: Option<i64>| (name, client, state(ticket), about, stamp);
-        let rows = (row(None), row(Some(i64::from(number) + 1)));
-        self.session.batch(&self.batch, rows).await?;
+        let row = (name, client, state, about, stamp);
+        self.session.execute_unpaged(&self.insert, row).await?;
         Ok(())
     }
 }

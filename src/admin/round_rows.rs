@@ -19,10 +19,8 @@ pub(super) struct RoundRows<'a> {
 impl RoundRows<'_> {
     /// The newest stamp of these rows; `None` if the round is over.
     pub(super) fn newest(&self, stamps: &[RowStamp]) -> Option<i64> {
-        let of_round = stamps.iter().filter(|row| row.round == self.round);
-        let entering = of_round.clone().any(|row| row.row_name == row_name::ENTERING);
-        let own = of_round.filter(|row| row.row_name != row_name::REVOKED);
-        own.map(|row| row.stamp).max().filter(|_| entering)
+        let own = stamps.iter().find(|row| row.row_name == row_name::ENTERING);
+        own.filter(|row| row.round == self.round).map(|row| row.stamp)
     }
 
     /// The stamps of all rows of the contender.
@@ -46,7 +44,7 @@ impl RoundRows<'_> {
         let contender = self.contender;
         // It says nothing of how the queue moves.
         let last_release = None;
-        let change = Change::Delete { contender, ticket: true, revoked: false, last_release };
+        let change = Change::Delete { contender, revoked: false, last_release };
         self.write(Write { stamp: stamp_above(newest), change }, last_error).await?;
         debug!(object = self.object, %contender, "rows deleted by force");
         Ok(true)

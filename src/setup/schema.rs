@@ -305,7 +305,7 @@ pub async fn check(
     }
     let mut max_clock_skew = MAX_CLOCK_SKEW;
     if let Some(recorded) = recorded {
-        if let Ok(Some(Recorded::Settings { settings, .. })) = &recorded {
+        if let Ok(Some(Recorded::Settings(settings))) = &recorded {
             max_clock_skew = settings.max_clock_skew;
         }
         findings.push(settings::finding(&names, max_ttl, recorded, consistency));
@@ -391,7 +391,7 @@ pub(crate) async fn read_facts(
     // Nodes drop the requests of a node with a clock that is behind, so a wrong clock may be why
     // the record can't be read: it comes first.
     let bound = match &recorded {
-        Ok(Some(Recorded::Settings { settings, .. })) => settings.max_clock_skew,
+        Ok(Some(Recorded::Settings(settings))) => settings.max_clock_skew,
         Ok(Some(Recorded::OtherProtocol(_)) | None) | Err(_) => *MAX_CLOCK_SKEW_RANGE.end(),
     };
     if let Clocks::Differ(ClockDifference { problems, .. }) = Clocks::judge(&clocks, bound) {

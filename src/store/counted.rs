@@ -250,8 +250,7 @@ mod tests {
     async fn every_call_counts_once() {
         let memory = FaultyStore::new();
         let store = Counted::new(Arc::new(memory.clone()));
-        let delete =
-            Change::Delete { contender: ME, ticket: true, revoked: false, last_release: None };
+        let delete = Change::Delete { contender: ME, revoked: false, last_release: None };
         let delete = Write { stamp: 2, change: delete };
         let (by, why, kind) = (String::new(), String::new(), RevokeKind::Request);
         let revocation = Revocation { contender: ME, round: 1, by, why, kind };

@@ -432,7 +432,7 @@ mod tests {
     async fn dead_rows_are_forgotten_in_the_end() {
         let store = MemoryStore::new();
         let contender = ContenderId { host: 1, client: 2, slot: 3 };
-        let change = Change::Delete { contender, ticket: true, revoked: false, last_release: None };
+        let change = Change::Delete { contender, revoked: false, last_release: None };
         let delete = |stamp| Write { stamp, change: change.clone() };
         store.write("a", &delete(1)).await.expect("memory does not fail");
         tokio::time::advance(GRACE).await;
@@ -448,7 +448,7 @@ mod tests {
         let last = LastRelease { client: 2, round: 1, handoff: Duration::ZERO, stamp: 1 };
         let contender = ContenderId { host: 1, client: 2, slot: 3 };
         let last_release = Some(last);
-        let change = Change::Delete { contender, ticket: true, revoked: false, last_release };
+        let change = Change::Delete { contender, revoked: false, last_release };
         store.write("a", &Write { stamp: 1, change }).await.expect("memory does not fail");
         for (seconds, expected) in [(59, Some(last)), (1, None)] {
             tokio::time::advance(Duration::from_secs(seconds)).await;

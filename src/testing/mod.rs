@@ -85,8 +85,8 @@ pub use self::instrumented::conformance::masters_conform;
 #[cfg(any(test, instrumented))]
 #[doc(hidden)]
 pub use self::instrumented::simulated::{
-    Conditions, Counted, Cut, Geography, LineKind, LineRecord, LossRecord, LostRows, Replicas,
-    Routing, SimulatedClient, SimulatedCluster, Spread, Weather, Work, WriteKind, WriteRecord,
+    Conditions, Counted, Cut, Geography, LineKind, LineRecord, LossRecord, Replicas, Routing,
+    SimulatedClient, SimulatedCluster, Spread, Weather, Work, WriteKind, WriteRecord,
 };
 #[cfg(instrumented)]
 #[doc(hidden)]

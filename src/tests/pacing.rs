@@ -159,10 +159,8 @@ impl Race {
     fn write(&mut self, write: &Write) {
         match &write.change {
             Change::Put { claim, .. } => {
-                let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
-                for row in rows.into_iter().flatten() {
-                    self.rows.insert((row.row_name.clone(), row.contender), row);
-                }
+                let row = StoredRow::entering(claim);
+                self.rows.insert((row.row_name.clone(), row.contender), row);
             }
             Change::Delete { contender, last_release, .. } => {
                 if last_release.is_some() {

@@ -68,8 +68,8 @@ impl Scene {
     pub(super) async fn leave_dead_rows(&self, contenders: u128) {
         for client in 0..contenders {
             let contender = ContenderId { client, ..FOREIGN };
-            let (ticket, revoked, last_release) = (false, false, None);
-            let delete = Change::Delete { contender, ticket, revoked, last_release };
+            let (revoked, last_release) = (false, None);
+            let delete = Change::Delete { contender, revoked, last_release };
             self.write(self.now(0), delete).await;
         }
     }

@@ -216,7 +216,7 @@ async fn handoffs_after_release(handoff: Duration, off: i64) -> Duration {
     let second = seen.get(2).expect("it is behind the holder and the first waiter");
     let (client, round) = (second.client.as_u128(), second.round.expect("its rows can be read"));
     let last_release = Some(LastRelease { client, round, handoff, stamp: scene.now(off) });
-    let delete = Change::Delete { contender: FOREIGN, ticket: true, revoked: false, last_release };
+    let delete = Change::Delete { contender: FOREIGN, revoked: false, last_release };
     scene.write(1, delete).await;
     sleep(s(2)).await;
     guard.unlock().await.expect("it is held");

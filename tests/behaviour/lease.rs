@@ -210,7 +210,7 @@ async fn waiting_keeps_the_place() {
         sleep(ms(50)).await;
     }
     sleep(TTL * 12).await;
-    assert_eq!(store.live_rows(OBJECT), 1 + 2 + 2);
+    assert_eq!(store.live_rows(OBJECT), 1 + 1 + 1);
     guard.unlock().await.expect("it was held to the end");
     let mut second = waiting.pop().expect("there are two");
     let first = waiting.pop().expect("there are two").await.expect("the task does not panic");

@@ -95,7 +95,7 @@ async fn name_outlives_the_task_behind_it() {
     assert_eq!(reason, Some(LostReason::ClientClosed));
     let waited = timeout(SOON, waiting).await.expect("it is told").expect("it does not panic");
     assert!(matches!(waited, Err(LockError::Closed)), "{waited:?}");
-    assert_eq!(store.live_rows(OBJECT), 2, "nothing could give them back");
+    assert_eq!(store.live_rows(OBJECT), 1, "nothing could give them back");
 
     // Its own rows are in the way of others only.
     let next = timeout(SOON, request().acquire()).await.expect("it does not wait for its own rows");

@@ -122,7 +122,7 @@ impl ContenderInfo {
     }
 }
 
-/// The times of a contender's rows, which it writes together from its ticket on.
+/// The times of a contender's rows.
 #[derive(Clone, Copy, Default)]
 struct Times {
     /// The largest stamp, in µs.

@@ -116,8 +116,7 @@ mod tests {
     }
 
     fn rows(claims: &[Claim]) -> Vec<StoredRow> {
-        let tickets = claims.iter().filter_map(StoredRow::ticket);
-        claims.iter().map(StoredRow::entering).chain(tickets).collect()
+        claims.iter().map(StoredRow::entering).collect()
     }
 
     fn hosts(blockers: &Blockers) -> Vec<i32> {
@@ -161,23 +160,18 @@ mod tests {
     }
 
     #[test]
-    fn standing_follows_from_both_rows() {
-        let queued = claim(2, 5, Some(3), Mode::Exclusive);
-        let both = rows(std::slice::from_ref(&queued));
+    fn standing_follows_from_the_row() {
         let mode = Mode::Exclusive;
+        let row = |ticket| StoredRow::entering(&claim(2, 5, ticket, mode));
         let standing = |rows: &[StoredRow]| Snapshot::of(rows).standing(id(2));
-        assert_eq!(standing(&both), Some(Standing::Queued { round: 5, mode, ticket: 3 }));
-        assert_eq!(standing(&both[..1]), Some(Standing::Choosing { round: 5, mode }));
-        assert_eq!(standing(&both[1..]), None, "a ticket alone is no contender");
-        let older = StoredRow { round: Some(4), ..both[1].clone() };
-        assert_eq!(
-            standing(&[both[0].clone(), older]),
-            Some(Standing::Choosing { round: 5, mode }),
-            "a ticket of another round does not count"
-        );
-        let odd = StoredRow { ticket: None, ..both[1].clone() };
-        assert_eq!(standing(&[odd, both[0].clone()]), Some(Standing::Unreadable));
-        assert_eq!(Snapshot::of(&both[1..]).largest_ticket(), 3, "it counts for the next number");
+        assert_eq!(standing(&[row(None)]), Some(Standing::Choosing { round: 5, mode }));
+        let queued = row(Some(3));
+        let expected = Some(Standing::Queued { round: 5, mode, ticket: 3 });
+        assert_eq!(standing(std::slice::from_ref(&queued)), expected);
+        let unknown = StoredRow { row_name: "tickets::".to_owned(), ..queued.clone() };
+        assert_eq!(standing(&[unknown.clone(), queued.clone()]), Some(Standing::Unreadable));
+        assert_eq!(standing(&[queued, unknown]), Some(Standing::Unreadable));
+        assert_eq!(standing(&[]), None);
     }
 
     #[test]

@@ -33,8 +33,6 @@ pub(crate) struct Contender {
     last_op: OpId,
     outputs: VecDeque<ContenderOutput>,
     pace: Pace,
-    /// A `tickets::` row was sent and is not certainly deleted yet.
-    ticket_sent: bool,
     /// A `revoked::` row was seen and is not certainly deleted yet.
     revoked_row_seen: bool,
     /// When every row ever sent is certainly gone, deleted or not.
@@ -54,7 +52,7 @@ enum State {
     Announcing(Acquire, Claim, Attempt),
     /// Reading the object for the first time.
     Looking(Entry),
-    /// Writing both rows.
+    /// Writing the row with a ticket.
     TakingTicket(Entry, Attempt),
     /// Reading the object to fix the blockers; carries the duration of the doorway.
     Settling(Entry, Duration),
@@ -106,7 +104,6 @@ impl Contender {
             last_op: OpId::default(),
             outputs: VecDeque::new(),
             pace: Pace::default(),
-            ticket_sent: false,
             revoked_row_seen: false,
             gone_by: Duration::ZERO,
             raised,
@@ -306,18 +303,13 @@ impl Contender {
         // A client that slept past every TTL may still send a write now.
         self.gone_by = self.gone_by.max(now.elapsed + TIME_IN_FLIGHT);
         let last_release = self.held_entry().and_then(|entry| entry.last_release(now));
-        let change = Change::Delete {
-            contender: self.id,
-            ticket: self.ticket_sent,
-            revoked: self.revoked_row_seen,
-            last_release,
-        };
+        let change =
+            Change::Delete { contender: self.id, revoked: self.revoked_row_seen, last_release };
         self.enter(State::Releasing { delete: Write { stamp: now.stamp, change }, again });
     }
 
     /// The rows are certainly gone.
     fn gone(&mut self, now: Now, again: Option<Acquire>) {
-        self.ticket_sent = false;
         self.revoked_row_seen = false;
         self.enter(State::Idle);
         match again {
@@ -496,7 +488,7 @@ impl Contender {
         }
     }
 
-    /// The write of the present state. Notes which rows it leaves in the database, and until when.
+    /// The write of the present state. Notes until when it may leave rows in the database.
     fn write(&mut self, now: Now, task: Task) -> Write {
         let (write, terms) = match &mut self.state {
             State::Announcing(acquire, _, attempt) => (attempt.write.clone(), acquire.terms),
@@ -512,9 +504,6 @@ impl Contender {
                 unreachable!("these states write nothing")
             }
         };
-        if let Change::Put { claim, .. } = &write.change {
-            self.ticket_sent |= claim.ticket.is_some();
-        }
         self.gone_by = self.gone_by.max(terms.gone_by(now.elapsed));
         write
     }

@@ -180,7 +180,7 @@ pub(crate) struct Write {
 /// The effect of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Writes the claim's `entering::` row, and its `tickets::` row if it has a ticket, as a unit.
+    /// Writes the claim's `entering::` row.
     Put {
         /// The content.
         claim: Claim,
@@ -194,13 +194,10 @@ pub(crate) enum Change {
         /// The TTL in seconds.
         ttl_seconds: i32,
     },
-    /// Deletes the `entering::` row, together with the `tickets::` row if one was ever sent and the
-    /// `revoked::` row if one was seen.
+    /// Deletes the `entering::` row, together with the `revoked::` row if one was seen.
     Delete {
         /// The contender.
         contender: ContenderId,
-        /// Whether a `tickets::` row may exist.
-        ticket: bool,
         /// Whether a `revoked::` row may exist.
         revoked: bool,
         /// What the release reports to waiters, if anything.
@@ -208,8 +205,8 @@ pub(crate) enum Change {
     },
     /// Raises the object's mark to the stamp.
     Mark,
-    /// Deletes the `entering::` and `tickets::` rows of all contenders but some, as far as they
-    /// were written up to the stamp.
+    /// Deletes the `entering::` rows of all contenders but some, as far as they were written up to
+    /// the stamp.
     Sweep {
         /// The contenders whose rows stay, in the order of their keys.
         spared: Vec<ContenderId>,
@@ -219,12 +216,11 @@ pub(crate) enum Change {
 impl Change {
     /// The names of the deleted rows.
     pub(crate) fn deleted_rows(&self) -> Vec<&'static str> {
-        let Change::Delete { ticket, revoked, .. } = *self else {
+        let Change::Delete { revoked, .. } = *self else {
             return Vec::new();
         };
-        let ticket = ticket.then_some(row_name::TICKETS);
         let revoked = revoked.then_some(row_name::REVOKED);
-        [Some(row_name::ENTERING), ticket, revoked].into_iter().flatten().collect()
+        std::iter::once(row_name::ENTERING).chain(revoked).collect()
     }
 }
 
@@ -331,13 +327,10 @@ mod tests {
     #[test]
     fn delete_names_the_rows_that_there_may_be() {
         let contender = ContenderId { host: 1, client: 2, slot: 0 };
-        let rows = |ticket, revoked| {
-            Change::Delete { contender, ticket, revoked, last_release: None }.deleted_rows()
-        };
-        assert_eq!(rows(false, false), ["entering::"]);
-        assert_eq!(rows(true, false), ["entering::", "tickets::"]);
-        assert_eq!(rows(false, true), ["entering::", "revoked::"]);
-        assert_eq!(rows(true, true), ["entering::", "tickets::", "revoked::"]);
+        let rows =
+            |revoked| Change::Delete { contender, revoked, last_release: None }.deleted_rows();
+        assert_eq!(rows(false), ["entering::"]);
+        assert_eq!(rows(true), ["entering::", "revoked::"]);
         let (by, why) = (String::new(), String::new());
         let revocation = Revocation { contender, round: 1, by, why, kind: RevokeKind::Request };
         assert_eq!(Change::Revoke { revocation, ttl_seconds: 60 }.deleted_rows(), [""; 0]);

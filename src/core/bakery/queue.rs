@@ -289,8 +289,7 @@ mod tests {
                 held_since: None,
             })
             .collect();
-        let tickets = claims.iter().filter_map(StoredRow::ticket);
-        claims.iter().map(StoredRow::entering).chain(tickets).collect()
+        claims.iter().map(StoredRow::entering).collect()
     }
 
     pub(super) fn queue(claims: &[(i32, Option<i64>)]) -> Queue {

@@ -65,16 +65,13 @@ impl Mode {
 
 /// Values of the column `row_name`.
 pub(crate) mod row_name {
-    /// The announcement of a contender.
+    /// The announcement of a contender, and its ticket once it has drawn one.
     pub(crate) const ENTERING: &str = "entering::";
-    /// The ticket of a contender.
-    pub(crate) const TICKETS: &str = "tickets::";
     /// The request that a contender leave.
     pub(crate) const REVOKED: &str = "revoked::";
 }
 
-/// A contender's statement about itself: the content of its `entering::` row and, once it has drawn
-/// a ticket, of its `tickets::` row.
+/// A contender's statement about itself: the content of its `entering::` row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// The claiming contender.
@@ -201,20 +198,11 @@ impl StoredRow {
             round: Some(claim.round),
             mode: Some(claim.mode.code()),
             max_holders: claim.mode.max_holders(),
-            ticket: None,
+            ticket: claim.ticket,
             owner: Some(claim.owner.to_string()),
             why: None,
             held_since: claim.held_since,
         }
-    }
-
-    /// The `tickets::` row of a claim, if it has drawn a ticket.
-    pub(crate) fn ticket(claim: &Claim) -> Option<Self> {
-        claim.ticket.map(|ticket| StoredRow {
-            row_name: row_name::TICKETS.to_owned(),
-            ticket: Some(ticket),
-            ..Self::entering(claim)
-        })
     }
 
     /// The `revoked::` row of a revocation.
@@ -238,12 +226,12 @@ impl StoredRow {
             let mode = Mode::parse(self.mode?, self.max_holders)?;
             Some((self.round?, mode))
         };
-        match (self.row_name.as_str(), claimed(), self.ticket) {
-            (row_name::ENTERING, Some((round, mode)), _) => {
-                Row::Entering { round, mode, held_since: self.held_since_of(round) }
+        match (self.row_name.as_str(), claimed()) {
+            (row_name::ENTERING, Some((round, mode))) => {
+                let held_since = self.held_since_of(round);
+                Row::Entering { round, mode, ticket: self.ticket, held_since }
             }
-            (row_name::TICKETS, Some((round, _)), Some(ticket)) => Row::Ticket { round, ticket },
-            (row_name::REVOKED, _, _) => {
+            (row_name::REVOKED, _) => {
                 Row::Revoked { round: self.round, kind: RevokeKind::parse(self.mode) }
             }
             _ => Row::Unreadable,
@@ -270,16 +258,11 @@ pub(crate) enum Row {
         round: i64,
         /// How it wants to hold the object.
         mode: Mode,
+        /// Its ticket, once drawn.
+        ticket: Option<i64>,
         /// Since when it holds the object, in milliseconds since the Unix epoch; known from the
         /// first renewal after the grant on.
         held_since: Option<i64>,
-    },
-    /// The contender drew a ticket.
-    Ticket {
-        /// The round for which it drew.
-        round: i64,
-        /// The number.
-        ticket: i64,
     },
     /// A request to leave; only the contender itself acts on it.
     Revoked {
@@ -325,21 +308,19 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_claim_say_what_it_says() {
-        let claim = claim();
-        let entering = StoredRow::entering(&claim);
-        let ticket = StoredRow::ticket(&claim).expect("the claim has a ticket");
-        let (round, mode) = (claim.round, Mode::Exclusive);
-        assert_eq!(entering.parse(), Row::Entering { round, mode, held_since: None });
-        assert_eq!(ticket.parse(), Row::Ticket { round: claim.round, ticket: 7 });
-        assert_eq!(StoredRow::ticket(&Claim { ticket: None, ..claim.clone() }), None);
-        assert_eq!(claim.since_millis(), 1_700_000_000_000);
+    fn row_of_a_claim_says_what_it_says() {
+        for ticket in [None, Some(7)] {
+            let claim = Claim { ticket, ..claim() };
+            let (round, mode) = (claim.round, Mode::Exclusive);
+            let row = StoredRow::entering(&claim).parse();
+            assert_eq!(row, Row::Entering { round, mode, ticket, held_since: None });
+        }
+        assert_eq!(claim().since_millis(), 1_700_000_000_000);
     }
 
     #[test]
     fn incomplete_or_unknown_row_is_unreadable() {
         let entering = StoredRow::entering(&claim());
-        let ticket = StoredRow::ticket(&claim()).expect("the claim has a ticket");
         for row in [
             StoredRow { round: None, ..entering.clone() },
             StoredRow { mode: None, ..entering.clone() },
@@ -347,7 +328,6 @@ mod tests {
             StoredRow { mode: Some(2), max_holders: None, ..entering.clone() },
             StoredRow { mode: Some(2), max_holders: Some(0), ..entering.clone() },
             StoredRow { row_name: "priority::".to_owned(), ..entering },
-            StoredRow { ticket: None, ..ticket },
         ] {
             assert_eq!(row.parse(), Row::Unreadable, "{row:?}");
         }
@@ -374,7 +354,8 @@ mod tests {
     fn modes_survive_the_store() {
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Limited(4)] {
             let row = StoredRow::entering(&Claim { mode, ..claim() });
-            assert_eq!(row.parse(), Row::Entering { round: claim().round, mode, held_since: None });
+            let Claim { round, ticket, .. } = claim();
+            assert_eq!(row.parse(), Row::Entering { round, mode, ticket, held_since: None });
         }
     }
 
@@ -386,11 +367,9 @@ mod tests {
             .chain([began, began + 1].map(|since| (Some(since), Some(since))))
         {
             let claim = Claim { held_since: written, ..claim() };
-            let (round, mode) = (claim.round, claim.mode);
+            let Claim { round, mode, ticket, .. } = claim;
             let entering = StoredRow::entering(&claim).parse();
-            assert_eq!(entering, Row::Entering { round, mode, held_since: counts });
-            let ticket = StoredRow::ticket(&claim).expect("the claim has a ticket");
-            assert_eq!(ticket.held_since, written, "both rows of a holder carry it");
+            assert_eq!(entering, Row::Entering { round, mode, ticket, held_since: counts });
         }
     }
 }

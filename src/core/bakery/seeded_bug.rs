@@ -16,8 +16,6 @@ pub(crate) enum SeededBug {
     NoChoosingPhase,
     /// Of two equal tickets neither is before the other.
     NoTieBreak,
-    /// A contender with a ticket needs no `entering::` row, and so drops it.
-    TicketStandsAlone,
     /// When one contender in the queue is gone, all before it count as gone.
     MiddleStandsForAll,
     /// An exclusive holder counts as one of the holders that a limited one tolerates.
@@ -116,11 +114,10 @@ impl SeededBug {
 
     /// The bugs of contenders and their rows.
     #[cfg(instrumented)]
-    pub(crate) const OF_CONTENDERS: [SeededBug; 17] = [
+    pub(crate) const OF_CONTENDERS: [SeededBug; 16] = [
         SeededBug::FastPathIgnoresChoosing,
         SeededBug::NoChoosingPhase,
         SeededBug::NoTieBreak,
-        SeededBug::TicketStandsAlone,
         SeededBug::MiddleStandsForAll,
         SeededBug::LimitedCountsExclusive,
         SeededBug::LeaseFromAcknowledgement,

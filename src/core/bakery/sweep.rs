@@ -39,7 +39,7 @@ const STEP: Duration = Duration::from_secs(5);
 pub(crate) const SHARE_OF_READS: f64 = 1.0 / 64.0;
 
 /// The maximum number of contenders that a sweep spares, those with the earliest rounds. Each adds
-/// two range deletes, and few contenders hold or wait for long.
+/// a range delete, and few contenders hold or wait for long.
 const SPARED_MAX: usize = 16;
 
 /// The largest mark above which a contender begins a round. No clock shows as much, in µs, so no
@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn contenders_of_rounds_up_to_the_horizon_are_spared() {
-        let ticket = |row: StoredRow| StoredRow { row_name: row_name::TICKETS.to_owned(), ..row };
-        let rows = [row(3, Some(NOW)), row(1, Some(NOW + 1)), ticket(row(1, Some(NOW - 1)))];
+        let revoked = |row: StoredRow| StoredRow { row_name: row_name::REVOKED.to_owned(), ..row };
+        let rows = [row(3, Some(NOW)), row(1, Some(NOW + 1)), revoked(row(1, Some(NOW - 1)))];
         let spared = |rows: &[StoredRow], mark| spared(rows, Some(mark), NOW);
         assert_eq!(spared(&rows, NOW), Some(vec![contender(1), contender(3)]));
         assert_eq!(spared(&rows[1..2], NOW + 9), Some(vec![]), "it is of a later round");

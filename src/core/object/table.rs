@@ -66,10 +66,7 @@ impl Table {
         };
         match &write.change {
             Change::Put { claim, ttl_seconds } => {
-                let entering = (row_name::ENTERING, StoredRow::entering(claim));
-                let ticket = StoredRow::ticket(claim).map(|row| (row_name::TICKETS, row));
-                let rows = [Some(entering), ticket].into_iter().flatten();
-                rows.map(|row| put(row, *ttl_seconds)).collect()
+                vec![put((row_name::ENTERING, StoredRow::entering(claim)), *ttl_seconds)]
             }
             Change::Revoke { revocation, ttl_seconds } => {
                 vec![put((row_name::REVOKED, StoredRow::revoked(revocation)), *ttl_seconds)]

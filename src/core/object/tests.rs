@@ -51,7 +51,7 @@ fn client_without_messages_waits_in_the_table() {
     world.asks(1, wants(2));
     world.passes(s(3));
     assert_eq!(world.turn_of(2), None);
-    assert_eq!(world.live_rows(), 3);
+    assert_eq!(world.live_rows(), 2);
     world.returns(0, turn);
     world.passes(s(2));
     let turn = world.turn_of(2).expect("the object is free");

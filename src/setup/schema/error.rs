@@ -141,8 +141,8 @@ pub enum SchemaError {
     /// hold a lock at the same time. Nothing was changed.
     #[error(
         "lock table {lock_table:?} is for clients of protocol {recorded}, and this version knows \
-         protocol {known}: clients of both could hold one lock; use a version of bakery-lock that \
-         knows protocol {recorded}, or {}",
+         protocol {known}: clients of both could hold one lock, or wait for each other; use a \
+         version of bakery-lock that knows protocol {recorded}, or {}",
         settings::how_to_change_the_protocol(keyspace, lock_table)
     )]
     #[non_exhaustive]

@@ -11,8 +11,8 @@ use crate::finding::Finding;
 use crate::options::{Consistency, PROTOCOL, Settings};
 use crate::store::{DatabaseError, Outcome, Recorded, forget_settings_cql};
 
-/// Records settings unless they are recorded already, and the protocol. Returns whether it recorded
-/// settings. The tables exist, with all their columns.
+/// Records settings and the protocol unless they are recorded already. Returns whether it did. The
+/// tables exist, with all their columns.
 pub(super) async fn record(
     session: &Session,
     names: &Names,
@@ -24,9 +24,6 @@ pub(super) async fn record(
     if is_new {
         record.write(wanted, SystemClock::new().unix_micros()).await?;
         recorded = record.read().await?;
-    }
-    if let Some(Recorded::Settings { names_protocol: false, .. }) = recorded {
-        record.write_protocol(SystemClock::new().unix_micros()).await?;
     }
     let Some(recorded) = known(names, recorded)? else {
         let hidden = "the settings were written but are not there: the client that deleted older \
@@ -46,7 +43,7 @@ pub(super) fn known(
 ) -> Result<Option<Settings>, SchemaError> {
     match recorded {
         None => Ok(None),
-        Some(Recorded::Settings { settings, .. }) => Ok(Some(settings)),
+        Some(Recorded::Settings(settings)) => Ok(Some(settings)),
         Some(Recorded::OtherProtocol(recorded)) => {
             let (keyspace, lock_table) = (names.keyspace.to_string(), names.lock_table.to_string());
             Err(SchemaError::OtherProtocol { keyspace, lock_table, recorded, known: PROTOCOL })
@@ -143,7 +140,7 @@ mod tests {
     }
 
     fn recorded(settings: Settings) -> Recorded {
-        Recorded::Settings { settings, names_protocol: true }
+        Recorded::Settings(settings)
     }
 
     fn local() -> Consistency {
@@ -188,7 +185,7 @@ mod tests {
     // Method: an earlier, the next and an absurd number.
     #[test]
     fn other_protocol_is_refused_with_advice() {
-        for number in [i32::MIN, 0, PROTOCOL + 1] {
+        for number in [i32::MIN, PROTOCOL - 1, PROTOCOL + 1] {
             let other = || Some(Recorded::OtherProtocol(number));
             for asked_for in [Consistency::Quorum, local()] {
                 let error = agreed(&names(), MAX_TTL, other(), &asked_for);
@@ -214,7 +211,7 @@ mod tests {
         let settings = |level, millis| Ok(Some(recorded(settings(level, millis))));
         let fine = told(settings(Consistency::Quorum, 250));
         assert_eq!(fine.severity, Severity::Ok, "{fine}");
-        let found = "QUORUM and a max_clock_skew of 250ms are recorded, for clients of protocol 1";
+        let found = "QUORUM and a max_clock_skew of 250ms are recorded, for clients of protocol 2";
         assert_eq!(fine.found, found);
         let unread = Err(DatabaseError::new(Outcome::NotApplied, "no quorum"));
         for recorded in [Ok(None), settings(local(), 250), unread] {

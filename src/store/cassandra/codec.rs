@@ -15,17 +15,15 @@ use crate::core::bakery::{
 };
 use crate::store::{DatabaseError, HostRow, RowStamp, StoredMark, TimedRow};
 
-/// The values to insert each row of a claim.
-pub(super) fn insertions<'a>(
+/// The values to insert the row of a claim.
+pub(super) fn claim_values<'a>(
     object: &'a str,
     claim: &Claim,
     stamp: i64,
     ttl_seconds: i32,
-) -> Vec<impl SerializeRow + use<'a>> {
+) -> impl SerializeRow + use<'a> {
     let since = CqlTimestamp(claim.since_millis());
-    let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
-    let insertion = |row| Insertion::new(object, row, since, stamp, ttl_seconds);
-    rows.into_iter().flatten().map(insertion).collect()
+    Insertion::new(object, StoredRow::entering(claim), since, stamp, ttl_seconds)
 }
 
 /// The values to insert the row of a revocation.
@@ -118,8 +116,8 @@ pub(super) fn mark_values(object: &str, stamp: i64) -> impl SerializeRow {
     (stamp, stamp, object)
 }
 
-/// The values to delete the `entering::` and `tickets::` rows of all contenders but some, which are
-/// in the order of their keys: each range lies between two of them.
+/// The values to delete the `entering::` rows of all contenders but some, which are in the order of
+/// their keys: each range lies between two of them.
 pub(super) fn swept_ranges<'a>(
     object: &'a str,
     spared: &[ContenderId],
@@ -135,13 +133,10 @@ pub(super) fn swept_ranges<'a>(
     let spared: Vec<_> = spared.iter().copied().map(key).collect();
     let starts = std::iter::once(first).chain(spared.iter().copied());
     let ends = spared.iter().copied().chain([last]);
-    let between: Vec<_> = starts.zip(ends).collect();
-    let range = |name: &'static str, (after, before): &(_, _)| {
-        let ((h, c, s), (host, client, slot)) = (*after, *before);
-        (stamp, object, name, h, c, s, name, host, client, slot)
+    let range = |((h, c, s), (host, client, slot))| {
+        (stamp, object, row_name::ENTERING, h, c, s, row_name::ENTERING, host, client, slot)
     };
-    let of_name = |name| between.iter().map(move |bounds| range(name, bounds));
-    of_name(row_name::ENTERING).chain(of_name(row_name::TICKETS)).collect()
+    starts.zip(ends).map(range).collect()
 }
 
 /// The values to write a fence.

@@ -56,7 +56,7 @@ macro_rules! read_with_times {
 /// All rows of a contender, in `WHERE`.
 macro_rules! all_rows {
     () => {
-        "row_name IN ('{entering}', '{tickets}', '{revoked}')"
+        "row_name IN ('{entering}', '{revoked}')"
     };
 }
 
@@ -183,9 +183,6 @@ templates! {
     WriteSettings: "INSERT INTO \"{keyspace}\".\"lock_hosts\" \
                     (registry, host_name, consistency, datacenter, max_clock_skew_ms, protocol) \
                     VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?",
-    /// Without a row marker: where no settings are recorded, it makes no record of them.
-    WriteProtocol: "UPDATE \"{keyspace}\".\"lock_hosts\" USING TIMESTAMP ? SET protocol = ? \
-                    WHERE registry = ? AND host_name = ?",
 
     // The table of peers.
     WritePeer: "INSERT INTO \"{keyspace}\".\"lock_peers\" \
@@ -237,7 +234,6 @@ impl Template {
         let hosts_per_page = HOSTS_PER_PAGE.to_string();
         let always = [
             ("entering", row_name::ENTERING),
-            ("tickets", row_name::TICKETS),
             ("revoked", row_name::REVOKED),
             ("lock_tables", LOCK_TABLES),
             ("last_seen", LAST_SEEN),

@@ -20,14 +20,13 @@ use scylla::errors::ExecutionError;
 use scylla::response::query_result::QueryResult;
 use scylla::response::{PagingState, PagingStateResponse};
 use scylla::serialize::row::SerializeRow;
-use scylla::statement::batch::Batch;
 use scylla::statement::prepared::PreparedStatement;
 use uuid::Uuid;
 
 pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, Rights, TableFacts};
 use self::classify::classify;
 use self::codec::{
-    contender_key, deletions, fence, fence_values, host_values, hosts, insertions,
+    claim_values, contender_key, deletions, fence, fence_values, host_values, hosts,
     last_release_values, last_seen_values, mark, mark_values, next, revocation_values, row_stamps,
     seen_since, stored_rows, swept_ranges, timed_rows, warns_of_dead_rows,
 };
@@ -153,33 +152,24 @@ impl CassandraStore {
         self.peers.as_ref().ok_or_else(|| DatabaseError::permanent(NO_PEERS))
     }
 
-    /// Writes one row by itself, or several as a unit.
-    async fn change(
-        &self,
-        single: &PreparedStatement,
-        batches: &[Batch],
-        rows: Vec<impl SerializeRow>,
-    ) -> Result<(), DatabaseError> {
-        if let [row] = rows.as_slice() {
-            return self.execute(single, row).await.map(drop);
-        }
-        let batch = batches.iter().find(|batch| batch.statements.len() == rows.len());
-        let batch = batch.expect("there is a batch for each number of rows");
-        self.answered(self.session.batch(batch, rows).await).map(drop)
-    }
-
-    /// Deletes two rows and reports to waiters, as a unit.
-    async fn release(
+    /// Deletes the rows of a contender as a unit, with what the release reports to waiters.
+    async fn delete(
         &self,
         object: &str,
         rows: Vec<impl SerializeRow>,
-        last: LastRelease,
+        last_release: Option<LastRelease>,
     ) -> Result<(), DatabaseError> {
-        let Ok([entering, ticket]) = <[_; 2]>::try_from(rows) else {
-            unreachable!("a holder that waited has two rows");
+        let statements = &self.rows;
+        let answer = match (rows.as_slice(), last_release) {
+            ([row], None) => return self.execute(&statements.delete, row).await.map(drop),
+            ([row], Some(last)) => {
+                let values = (row, last_release_values(object, last));
+                self.session.batch(&statements.release_batch, values).await
+            }
+            // One that was asked to leave reports nothing.
+            _ => self.session.batch(&statements.delete_batch, rows).await,
         };
-        let values = (entering, ticket, last_release_values(object, last));
-        self.answered(self.session.batch(&self.rows.release_batch, values).await).map(drop)
+        self.answered(answer).map(drop)
     }
 }
 
@@ -189,9 +179,8 @@ impl LockRows for CassandraStore {
         Box::pin(async move {
             match &write.change {
                 Change::Put { claim, ttl_seconds } => {
-                    let rows = insertions(object, claim, write.stamp, *ttl_seconds);
-                    let batches = std::slice::from_ref(&statements.insert_batch);
-                    self.change(&statements.insert, batches, rows).await
+                    let row = claim_values(object, claim, write.stamp, *ttl_seconds);
+                    self.execute(&statements.insert, row).await.map(drop)
                 }
                 Change::Revoke { revocation, ttl_seconds } => {
                     let row = revocation_values(object, revocation, write.stamp, *ttl_seconds);
@@ -200,10 +189,7 @@ impl LockRows for CassandraStore {
                 Change::Delete { contender, last_release, .. } => {
                     let names = write.change.deleted_rows();
                     let rows = deletions(object, *contender, &names, write.stamp);
-                    if let (Some(last), [_, _]) = (last_release, &rows[..]) {
-                        return self.release(object, rows, *last).await;
-                    }
-                    self.change(&statements.delete, &statements.delete_batches, rows).await
+                    self.delete(object, rows, *last_release).await
                 }
                 Change::Mark => {
                     let values = mark_values(object, write.stamp);

@@ -33,12 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Recorded {
     /// Settings, for clients of this version's protocol.
-    Settings {
-        /// The settings.
-        settings: Settings,
-        /// Whether the record has the number of the protocol, which earlier versions did not write.
-        names_protocol: bool,
-    },
+    Settings(Settings),
     /// The number of another protocol, which this version does not know.
     OtherProtocol(i32),
 }
@@ -120,8 +115,6 @@ impl<'a> SettingsRecord<'a> {
             let rows = decode::<RowWithoutProtocol>(result)?.into_iter();
             rows.map(|(level, datacenter, millis)| (level, datacenter, millis, None)).next()
         };
-        // A record that was deleted by hand just before its protocol was added.
-        let row = row.filter(|row| !matches!(row, (None, None, None, None | Some(PROTOCOL))));
         let understood = |row: Row| {
             parse(&row).ok_or_else(|| {
                 let table = &self.lock_table;
@@ -149,15 +142,6 @@ impl<'a> SettingsRecord<'a> {
         let key = (LOCK_TABLES, self.lock_table.as_str());
         let values = (key.0, key.1, consistency, datacenter, millis, PROTOCOL, stamp);
         let result = query(self.session, insert, values).await;
-        result.map(drop).map_err(|error| classify(&error))
-    }
-
-    /// Adds the protocol to a record of an earlier version. The registry has a column for it. One
-    /// try.
-    pub(crate) async fn write_protocol(&self, stamp: i64) -> Result<(), DatabaseError> {
-        let update = self.statement(Template::WriteProtocol, &Consistency::Quorum);
-        let values = (stamp, PROTOCOL, LOCK_TABLES, self.lock_table.as_str());
-        let result = query(self.session, update, values).await;
         result.map(drop).map_err(|error| classify(&error))
     }
 
@@ -189,7 +173,6 @@ type RowWithoutProtocol = (Option<String>, Option<String>, Option<i32>);
 
 /// The rest of a record with another protocol may have another meaning, so it is not looked at.
 fn parse((consistency, datacenter, millis, protocol): &Row) -> Option<Recorded> {
-    let names_protocol = protocol.is_some();
     let protocol = protocol.unwrap_or(PROTOCOL_WITHOUT_NUMBER);
     if protocol != PROTOCOL {
         return Some(Recorded::OtherProtocol(protocol));
@@ -200,8 +183,7 @@ fn parse((consistency, datacenter, millis, protocol): &Row) -> Option<Recorded> 
         _ => return None,
     };
     let max_clock_skew = Duration::from_millis(u64::try_from((*millis)?).ok()?);
-    let settings = Settings { consistency, max_clock_skew };
-    let recorded = Recorded::Settings { settings, names_protocol };
+    let recorded = Recorded::Settings(Settings { consistency, max_clock_skew });
     MAX_CLOCK_SKEW_RANGE.contains(&max_clock_skew).then_some(recorded)
 }
 
@@ -215,7 +197,7 @@ mod tests {
     }
 
     fn settings(settings: Settings) -> Option<Recorded> {
-        Some(Recorded::Settings { settings, names_protocol: true })
+        Some(Recorded::Settings(settings))
     }
 
     #[test]
@@ -236,7 +218,7 @@ mod tests {
         for millis in [-1, 0, 1_500, i32::MAX] {
             assert_eq!(parsed("QUORUM", None, millis), None, "{millis}");
         }
-        assert_eq!(parse(&(None, None, None, None)), None);
+        assert_eq!(parse(&(None, None, None, Some(PROTOCOL))), None);
     }
 
     // Goal: another protocol is never taken for this one, whatever else is recorded; a record
@@ -248,17 +230,14 @@ mod tests {
             parse(&(level.map(str::to_owned), None, millis, protocol))
         };
         let rest = [(Some("QUORUM"), Some(250)), (Some("NEW"), Some(-1)), (None, None)];
-        for other in [i32::MIN, -1, 0, PROTOCOL + 1, i32::MAX] {
+        for other in [i32::MIN, -1, 0, PROTOCOL - 1, PROTOCOL + 1, i32::MAX] {
             for (level, millis) in rest {
                 let recorded = row(level, millis, Some(other));
                 assert_eq!(recorded, Some(Recorded::OtherProtocol(other)));
             }
         }
-        let max_clock_skew = Duration::from_millis(250);
-        let settings = Settings { consistency: Consistency::Quorum, max_clock_skew };
-        for (protocol, names_protocol) in [(None, false), (Some(PROTOCOL), true)] {
-            let expected = Recorded::Settings { settings: settings.clone(), names_protocol };
-            assert_eq!(row(Some("QUORUM"), Some(250), protocol), Some(expected));
+        for (level, millis) in rest {
+            assert_eq!(row(level, millis, None), Some(Recorded::OtherProtocol(1)));
         }
     }
 }

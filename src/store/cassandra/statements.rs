@@ -17,12 +17,10 @@ const ROWS_PER_PAGE: i32 = 500;
 /// The statements on the lock table.
 pub(super) struct RowStatements {
     pub(super) insert: PreparedStatement,
-    /// Inserts of two rows.
-    pub(super) insert_batch: Batch,
     pub(super) delete: PreparedStatement,
-    /// Deletes of two rows, and of three.
-    pub(super) delete_batches: [Batch; 2],
-    /// Deletes of two rows, and a write of what the release reports to waiters.
+    /// Deletes of two rows.
+    pub(super) delete_batch: Batch,
+    /// A delete of a row, and a write of what the release reports to waiters.
     pub(super) release_batch: Batch,
     pub(super) mark: PreparedStatement,
     sweep: PreparedStatement,
@@ -54,7 +52,6 @@ impl RowStatements {
         let insert = prepare(Template::InsertRow).await?;
         let delete = prepare(Template::DeleteRow).await?;
         let write_last_release = prepare(Template::WriteLastRelease).await?;
-        let release = vec![delete.clone(), delete.clone(), write_last_release];
         let read_object = prepare(Template::ReadObject).await?;
         let mut read_one_replica = read_object.clone();
         read_one_replica.set_consistency(terms.one_replica);
@@ -62,10 +59,9 @@ impl RowStatements {
         read_part.set_page_size(ROWS_PER_PAGE);
         Ok(RowStatements {
             read_one_replica,
-            insert_batch: batch(&terms, vec![insert.clone(); 2]),
             insert,
-            delete_batches: [2, 3].map(|rows| batch(&terms, vec![delete.clone(); rows])),
-            release_batch: batch(&terms, release),
+            delete_batch: batch(&terms, vec![delete.clone(); 2]),
+            release_batch: batch(&terms, vec![delete.clone(), write_last_release]),
             mark: prepare(Template::WriteMark).await?,
             sweep: prepare(Template::SweepRange).await?,
             delete,

@@ -179,7 +179,7 @@ struct Sweep {
 
 impl Sweep {
     fn hides(&self, field: &str, stamp: i64) -> bool {
-        let contender = field.strip_prefix("e/").or_else(|| field.strip_prefix("t/"));
+        let contender = field.strip_prefix("e/");
         let is_spared = |contender: &str| self.spared.iter().any(|spared| spared == contender);
         stamp <= self.horizon && contender.is_some_and(|contender| !is_spared(contender))
     }

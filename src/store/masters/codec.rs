@@ -1,9 +1,8 @@
 //! How rows are written into the fields of a hash.
 //!
-//! A field names its row: `e/`, `t/` or `r/` (`entering::`, `tickets::`, `revoked::`) and the
-//! contender; that of another kind begins with a dot. Fields without a `/` belong to the object:
-//! `mark`, `rel` (the last release), `sweeps` and `prune` (when the server looks next for what it
-//! can forget).
+//! A field names its row: `e/` or `r/` (`entering::`, `revoked::`) and the contender; any other
+//! name begins with a dot. Fields without a `/` belong to the object: `mark`, `rel` (the last
+//! release), `sweeps` and `prune` (when the server looks next for what it can forget).
 
 use std::time::Duration;
 
@@ -61,7 +60,6 @@ pub(super) fn cell(value: &str) -> Option<Cell> {
 pub(super) fn field(name: &str, contender: ContenderId) -> String {
     match name {
         row_name::ENTERING => format!("e/{contender}"),
-        row_name::TICKETS => format!("t/{contender}"),
         row_name::REVOKED => format!("r/{contender}"),
         other => format!(".{other}/{contender}"),
     }
@@ -76,7 +74,6 @@ pub(super) fn named(field: &str) -> Option<(String, ContenderId)> {
     let host = parts.next()?.parse().ok()?;
     let name = match parts.next()? {
         "e" => row_name::ENTERING,
-        "t" => row_name::TICKETS,
         "r" => row_name::REVOKED,
         other => other.strip_prefix('.')?,
     };
@@ -220,7 +217,6 @@ mod tests {
     fn rows() -> impl Strategy<Value = StoredRow> {
         let names = prop_oneof![
             Just(row_name::ENTERING.to_owned()),
-            Just(row_name::TICKETS.to_owned()),
             Just(row_name::REVOKED.to_owned()),
             "[a-z/:]{0,8}",
         ];

@@ -10,8 +10,9 @@ use crate::core::bakery::TIME_IN_FLIGHT;
 
 /// The number of the protocol that clients of this version follow on masters. Increase it as that
 /// of clusters: see `options.rs`. In protocol 2, waiters write their rows again with each question
-/// (M11); one that only reads must not meet them.
-pub(super) const PROTOCOL: i32 = 2;
+/// (M11); one that only reads must not meet them. In protocol 3, the ticket is in the `entering::`
+/// row.
+pub(super) const PROTOCOL: i32 = 3;
 
 /// A state of the membership. Views are ordered, and a member's only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -55,9 +55,7 @@ impl Cells {
         let (cells, stamp) = (Cells::default(), write.stamp);
         match &write.change {
             Change::Put { claim, ttl_seconds } => {
-                let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
-                let rows = rows.iter().flatten();
-                rows.fold(cells, |cells, row| cells.row(row, stamp, *ttl_seconds))
+                cells.row(&StoredRow::entering(claim), stamp, *ttl_seconds)
             }
             Change::Revoke { revocation, ttl_seconds } => {
                 cells.row(&StoredRow::revoked(revocation), stamp, *ttl_seconds)
@@ -86,9 +84,7 @@ impl Cells {
 fn fields(read: Read) -> Vec<String> {
     let (names, contender): (&[_], _) = match read {
         Read::Object => return Vec::new(),
-        Read::Contender(contender) => {
-            (&[row_name::ENTERING, row_name::TICKETS, row_name::REVOKED], contender)
-        }
+        Read::Contender(contender) => (&[row_name::ENTERING, row_name::REVOKED], contender),
         Read::Entering(contender) => (&[row_name::ENTERING], contender),
     };
     let rows = names.iter().map(|name| codec::field(name, contender));

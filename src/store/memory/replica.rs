@@ -38,8 +38,7 @@ impl Sweep {
 
     /// Whether it hides a row with this key and stamp.
     pub(crate) fn hides(&self, (name, contender): &Key, stamp: i64) -> bool {
-        let is_swept = [row_name::ENTERING, row_name::TICKETS].contains(&name.as_str());
-        stamp <= self.horizon && is_swept && !self.spared.contains(contender)
+        stamp <= self.horizon && name == row_name::ENTERING && !self.spared.contains(contender)
     }
 
     /// Whether it hides all that another one does.
@@ -184,9 +183,8 @@ pub(crate) fn cells(write: &Write, now: Duration) -> Vec<(Key, Cell)> {
     let stamp = write.stamp;
     match &write.change {
         Change::Put { claim, ttl_seconds } => {
-            let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
             let dead_from = dead_from(now, *ttl_seconds);
-            rows.into_iter().flatten().map(|row| written(row, stamp, dead_from)).collect()
+            vec![written(StoredRow::entering(claim), stamp, dead_from)]
         }
         Change::Revoke { revocation, ttl_seconds } => {
             let dead_from = dead_from(now, *ttl_seconds);

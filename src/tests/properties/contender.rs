@@ -16,7 +16,6 @@ use super::for_all;
 use super::rows::{ME, any_row, claim, mode, number, other_than, rows_of, table};
 use crate::core::bakery::{
     Acquire, Claim, ContenderInput, LeaseTerms, Patience, ReadFailure, StoredRow, WriteOutcome,
-    row_name,
 };
 
 // Goal: whatever rows it is shown, in whatever state and however late, a contender does not panic
@@ -58,8 +57,11 @@ fn after_the_largest_number_there_is_no_ticket_left() {
     for_all(
         &(acquire(), any::<bool>(), table(), largest),
         |(acquire, exchanges, rows, largest)| {
-            let rows = StoredRow::ticket(&largest).into_iter().chain(rows);
-            let rows = rows.filter(|row| row.contender != ME).collect();
+            let rows = rows.into_iter().filter(|row| row.contender != largest.contender);
+            let rows = rows
+                .chain([StoredRow::entering(&largest)])
+                .filter(|row| row.contender != ME)
+                .collect();
             let acquire = Acquire { patience: Patience::Wait, ..acquire };
             let mut trial = Trial::new(acquire, exchanges)?;
             if !exchanges {
@@ -160,14 +162,12 @@ fn answer() -> impl Strategy<Value = Answer> {
 }
 
 fn own() -> impl Strategy<Value = Own> {
-    let names = [row_name::ENTERING, row_name::TICKETS];
     prop_oneof![
         16 => Just(Own::AsWritten),
         1 => Just(Own::Missing),
-        1 => select(names.to_vec()).prop_map(Own::Only),
         1 => (-2_i64..3).prop_map(Own::OfRound),
-        1 => number().prop_map(Own::WithTicket),
-        1 => (-1_i64..2).prop_map(Own::Revoked),
+        2 => weighted(0.5, number()).prop_map(Own::WithTicket),
+        2 => (-1_i64..2).prop_map(Own::Revoked),
         1 => any_row().prop_map(|row| Own::And(Box::new(StoredRow { contender: ME, ..row }))),
     ]
 }

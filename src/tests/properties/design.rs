@@ -12,9 +12,7 @@ pub(super) fn standing(rows: &[StoredRow], who: ContenderId) -> Option<Standing>
     }
     let entering = rows.iter().find(|row| row.row_name == row_name::ENTERING)?;
     let (round, mode) = (entering.round?, mode(entering)?);
-    let tickets = rows.iter().filter(|row| row.row_name == row_name::TICKETS);
-    let ticket = tickets.filter(|row| row.round == Some(round)).find_map(|row| row.ticket);
-    Some(match ticket {
+    Some(match entering.ticket {
         Some(ticket) => Standing::Queued { round, mode, ticket },
         None => Standing::Choosing { round, mode },
     })
@@ -32,7 +30,6 @@ pub(super) fn is_understood(row: &StoredRow) -> bool {
     let claims = row.round.is_some() && mode(row).is_some();
     match row.row_name.as_str() {
         row_name::ENTERING => claims,
-        row_name::TICKETS => claims && row.ticket.is_some(),
         row_name::REVOKED => true,
         _ => false,
     }

@@ -32,7 +32,7 @@ fn rows_say_what_the_design_says_of_them() {
 fn largest_ticket_is_above_all_that_can_be_read() {
     for_all(&table(), |rows| {
         let understood = rows.iter().filter(|row| design::is_understood(row));
-        let tickets = understood.filter(|row| row.row_name == row_name::TICKETS);
+        let tickets = understood.filter(|row| row.row_name == row_name::ENTERING);
         let largest = tickets.filter_map(|row| row.ticket).max().unwrap_or(0);
         prop_assert_eq!(Snapshot::of(&rows).largest_ticket(), largest.max(0));
         Ok(())

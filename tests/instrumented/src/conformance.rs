@@ -124,7 +124,7 @@ pub(crate) async fn conforms(store: &Store, tag: &str) {
     ties_are_settled(&object("tied")).await;
     an_older_write_does_not_come_back(&object("older")).await;
     deletes_and_sweeps_stand_beside_each_other(&object("deleted")).await;
-    rows_of_one_write_are_applied_as_one(&object("pairs")).await;
+    a_row_is_written_as_one(&object("pairs")).await;
     rows_expire(&object("ttl")).await;
     rows_end_as_written(&object("ends")).await;
     reads_return_what_was_asked_for(&object("reads")).await;
@@ -162,9 +162,8 @@ impl Object<'_> {
         self.write(stamp, change).await;
     }
 
-    async fn delete(&self, contender: ContenderId, stamp: i64, ticket: bool) {
-        let last_release = None;
-        let change = Change::Delete { contender, ticket, revoked: false, last_release };
+    async fn delete(&self, contender: ContenderId, stamp: i64) {
+        let change = Change::Delete { contender, revoked: false, last_release: None };
         self.write(stamp, change).await;
     }
 
@@ -243,9 +242,9 @@ fn revocation(claim: &Claim) -> Revocation {
     }
 }
 
-/// The rows of a claim in the order in which they are read here.
+/// The rows of a claim.
 fn rows_of(claim: &Claim) -> Vec<StoredRow> {
-    [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)].into_iter().flatten().collect()
+    vec![StoredRow::entering(claim)]
 }
 
 async fn acknowledged_writes_are_seen(object: &Object<'_>) {
@@ -257,15 +256,15 @@ async fn acknowledged_writes_are_seen(object: &Object<'_>) {
         object.put(&claim, 2 * round, LONG_TTL).await;
         object.expect(Read::Object, &rows_of(&claim)).await;
         object.expect(Read::Contender(id), &rows_of(&claim)).await;
-        object.expect(Read::Entering(id), &rows_of(&claim)[..1]).await;
-        object.delete(id, 2 * round + 1, claim.ticket.is_some()).await;
+        object.expect(Read::Entering(id), &rows_of(&claim)).await;
+        object.delete(id, 2 * round + 1).await;
         object.expect(Read::Object, &[]).await;
     }
     for (stamp, mode) in (100..).step_by(2).zip([Mode::Shared, Mode::Limited(7), Mode::Exclusive]) {
         object.put(&Claim { mode, ..claim(1, stamp, None) }, stamp, LONG_TTL).await;
         let rows = object.read(Read::Entering(id)).await;
         assert_eq!((rows[0].mode, rows[0].max_holders), (Some(mode.code()), mode.max_holders()));
-        object.delete(id, stamp + 1, false).await;
+        object.delete(id, stamp + 1).await;
     }
 }
 
@@ -284,9 +283,9 @@ async fn the_higher_stamp_wins(object: &Object<'_>) {
 async fn a_delete_of_the_same_stamp_wins(object: &Object<'_>) {
     let claim = claim(1, 1, Some(5));
     object.put(&claim, 10, LONG_TTL).await;
-    object.delete(claim.contender, 10, true).await;
+    object.delete(claim.contender, 10).await;
     object.expect(Read::Object, &[]).await;
-    object.delete(claim.contender, 20, true).await;
+    object.delete(claim.contender, 20).await;
     object.put(&claim, 20, LONG_TTL).await;
     object.expect(Read::Object, &[]).await;
     object.put(&claim, 21, LONG_TTL).await;
@@ -296,17 +295,16 @@ async fn a_delete_of_the_same_stamp_wins(object: &Object<'_>) {
 async fn an_older_write_does_not_come_back(object: &Object<'_>) {
     let claim = claim(1, 1, Some(5));
     object.put(&claim, 10, LONG_TTL).await;
-    object.delete(claim.contender, 30, true).await;
+    object.delete(claim.contender, 30).await;
     object.put(&claim, 20, LONG_TTL).await;
     object.expect(Read::Object, &[]).await;
     // An older delete does not remove a newer row, either.
     object.put(&claim, 40, LONG_TTL).await;
-    object.delete(claim.contender, 39, true).await;
+    object.delete(claim.contender, 39).await;
     object.expect(Read::Object, &rows_of(&claim)).await;
 }
 
-async fn rows_of_one_write_are_applied_as_one(object: &Object<'_>) {
-    let id = contender(1);
+async fn a_row_is_written_as_one(object: &Object<'_>) {
     object.put(&claim(1, 0, Some(0)), 0, LONG_TTL).await;
     let writing = async {
         for round in 1..=100 {
@@ -319,17 +317,11 @@ async fn rows_of_one_write_are_applied_as_one(object: &Object<'_>) {
             let rows = object.read(Read::Object).await;
             let rounds: Vec<_> = rows.iter().map(|row| (row.round, row.ticket)).collect();
             let round = rows[0].round.expect("rows are written whole");
-            assert_eq!(rounds, [(Some(round), None), (Some(round), Some(round))]);
+            assert_eq!(rounds, [(Some(round), Some(round))]);
             latest = round;
         }
     };
     tokio::join!(writing, reading);
-    // A delete removes both rows, or only the requested one.
-    object.delete(id, 101, false).await;
-    let left = rows_of(&claim(1, 100, Some(100))).split_off(1);
-    object.expect(Read::Contender(id), &left).await;
-    object.delete(id, 102, true).await;
-    object.expect(Read::Contender(id), &[]).await;
 }
 
 async fn rows_expire(object: &Object<'_>) {
@@ -360,17 +352,15 @@ async fn reads_return_what_was_asked_for(object: &Object<'_>) {
     }
     for claim in &claims {
         object.expect(Read::Contender(claim.contender), &rows_of(claim)).await;
-        object.expect(Read::Entering(claim.contender), &rows_of(claim)[..1]).await;
+        object.expect(Read::Entering(claim.contender), &rows_of(claim)).await;
     }
-    assert_eq!(object.read(Read::Object).await.len(), 5);
+    assert_eq!(object.read(Read::Object).await.len(), 3);
     let absent = ContenderId { host: 77, ..contender(1) };
     object.expect(Read::Contender(absent), &[]).await;
     object.expect(Read::Entering(absent), &[]).await;
-    // The `entering::` row can be missing while the ticket is there.
-    object.delete(claims[0].contender, 10, false).await;
+    object.delete(claims[0].contender, 10).await;
     object.expect(Read::Entering(claims[0].contender), &[]).await;
-    let rows = object.read(Read::Contender(claims[0].contender)).await;
-    assert_eq!(rows.iter().map(|row| &row.row_name).collect::<Vec<_>>(), [row_name::TICKETS]);
+    object.expect(Read::Contender(claims[0].contender), &[]).await;
 }
 
 async fn objects_do_not_mix(rows: &dyn LockRows, tag: &str, stamp: i64) {
@@ -385,7 +375,7 @@ async fn objects_do_not_mix(rows: &dyn LockRows, tag: &str, stamp: i64) {
     }
     for (round, object) in (1..).zip(&objects) {
         object.expect(Read::Object, &rows_of(&claim(1, round, Some(round)))).await;
-        object.delete(contender(1), 2, true).await;
+        object.delete(contender(1), 2).await;
     }
 }
 
@@ -396,7 +386,7 @@ async fn many_contenders_are_read_at_once(object: &Object<'_>) {
     }
     let seen = object.read(Read::Object).await;
     let ids: BTreeSet<_> = seen.iter().map(|row| row.contender).collect();
-    assert_eq!((seen.len(), ids.len()), (600, 300));
+    assert_eq!((seen.len(), ids.len()), (300, 300));
     let expected: Vec<_> = claims.iter().flat_map(rows_of).collect();
     assert!(expected.iter().all(|row| seen.contains(row)), "a row is not as it was written");
 }
@@ -412,18 +402,15 @@ async fn revocations_stand_beside_the_rows(object: &Object<'_>) {
     all.sort_by(|a, b| a.row_name.cmp(&b.row_name));
     object.expect(Read::Object, &all).await;
     object.expect(Read::Contender(id), &all).await;
-    object.expect(Read::Entering(id), &rows_of(&claim)[..1]).await;
+    object.expect(Read::Entering(id), &rows_of(&claim)).await;
     // It stays when the other rows are deleted, and is deleted with them on request.
-    object.delete(id, 12, true).await;
+    object.delete(id, 12).await;
     object.expect(Read::Contender(id), std::slice::from_ref(&revoked)).await;
-    for ticket in [false, true] {
-        object.put(&Claim { ticket: ticket.then_some(5), ..claim.clone() }, 20, LONG_TTL).await;
-        object.revoke(&revocation, 20, LONG_TTL).await;
-        let last_release = None;
-        let change = Change::Delete { contender: id, ticket, revoked: true, last_release };
-        object.write(21, change).await;
-        object.expect(Read::Contender(id), &[]).await;
-    }
+    object.put(&claim, 20, LONG_TTL).await;
+    object.revoke(&revocation, 20, LONG_TTL).await;
+    let change = Change::Delete { contender: id, revoked: true, last_release: None };
+    object.write(21, change).await;
+    object.expect(Read::Contender(id), &[]).await;
     // It has a TTL of its own.
     object.put(&claim, 30, LONG_TTL).await;
     object.revoke(&revocation, 31, SHORT_TTL).await;
@@ -445,12 +432,8 @@ async fn the_last_release_is_told(object: &Object<'_>) {
         let ContenderId { client, .. } = claim.contender;
         let (handoff, stamp) = (Duration::from_micros(1_234), object.stamp + told);
         let last = LastRelease { client, round: claim.round, handoff, stamp };
-        let change = Change::Delete {
-            contender: claim.contender,
-            ticket: true,
-            revoked: false,
-            last_release: Some(last),
-        };
+        let change =
+            Change::Delete { contender: claim.contender, revoked: false, last_release: Some(last) };
         object.write(20, change).await;
         Some(last)
     };
@@ -462,7 +445,7 @@ async fn the_last_release_is_told(object: &Object<'_>) {
     assert_eq!(told(Read::Object).await, first, "the later release has a lower stamp");
     let third = release(&claims[1], 32).await;
     assert_eq!(told(Read::Entering(waiter)).await, third);
-    object.delete(waiter, 20, true).await;
+    object.delete(waiter, 20).await;
     object.expect(Read::Object, &[]).await;
     assert_eq!(told(Read::Object).await, third, "it belongs to no row");
 }
@@ -481,7 +464,7 @@ async fn the_mark_only_grows(object: &Object<'_>) {
         object.write(mark, Change::Mark).await;
         expect(Some(highest)).await;
     }
-    object.delete(claim.contender, 15, true).await;
+    object.delete(claim.contender, 15).await;
     object.expect(Read::Object, &[]).await;
     let mark = object.statics(Read::Object).await.mark;
     assert_eq!(mark, Some(object.stamp + 21), "it is shown without any row");
@@ -508,7 +491,7 @@ async fn a_sweep_hides_what_was_written_up_to_it(object: &Object<'_>) {
     object.sweep(17, &[]).await;
     object.expect(Read::Object, &left).await;
     object.put(&claim(1, 22, Some(6)), 22, LONG_TTL).await;
-    object.expect(Read::Entering(early.contender), &rows_of(&claim(1, 22, None))).await;
+    object.expect(Read::Entering(early.contender), &rows_of(&claim(1, 22, Some(6)))).await;
 }
 
 async fn stamps_are_told(object: &Object<'_>) {
@@ -520,14 +503,10 @@ async fn stamps_are_told(object: &Object<'_>) {
     assert_eq!(object.stamps(id).await, [told(row_name::ENTERING, 10)]);
     object.put(&claim, 20, LONG_TTL).await;
     object.revoke(&revocation(&claim), 30, LONG_TTL).await;
-    let both = [told(row_name::ENTERING, 20), told(row_name::TICKETS, 20)];
     let revoked = told(row_name::REVOKED, 30);
-    assert_eq!(
-        object.stamps(id).await,
-        [&both[..1], std::slice::from_ref(&revoked), &both[1..]].concat()
-    );
+    assert_eq!(object.stamps(id).await, [told(row_name::ENTERING, 20), revoked.clone()]);
     assert_eq!(object.stamps(contender(2)).await, [], "they are another contender's");
-    object.delete(id, 40, true).await;
+    object.delete(id, 40).await;
     assert_eq!(object.stamps(id).await, [revoked]);
 }
 
@@ -582,7 +561,7 @@ async fn all_objects_are_found(table: &dyn LockRows, tag: &str, stamp: i64) {
     free.raise_fence(20).await;
     object("marked").write(20, Change::Mark).await;
     free.put(&claim(1, 7, None), 10, LONG_TTL).await;
-    free.delete(contender(1), 11, true).await;
+    free.delete(contender(1), 11).await;
 
     let (mut found, mut ended) = (BTreeMap::<String, Vec<TimedRow>>::new(), BTreeSet::new());
     for part in table.parts() {
@@ -639,16 +618,16 @@ async fn rows_and_fence_do_not_touch_each_other(object: &Object<'_>) {
         object.put(&other, stamp, LONG_TTL).await;
         object.expect(Read::Object, &[rows_of(&one), rows_of(&other)].concat()).await;
         assert_eq!(object.fence().await, Some(10));
-        object.delete(one.contender, stamp + 1, true).await;
+        object.delete(one.contender, stamp + 1).await;
         assert_eq!(object.fence().await, Some(10));
-        object.delete(other.contender, stamp + 1, true).await;
+        object.delete(other.contender, stamp + 1).await;
         object.expect(Read::Object, &[]).await;
         assert_eq!(object.fence().await, Some(10));
     }
     object.put(&one, 30, LONG_TTL).await;
     object.raise_fence(40).await;
     object.expect(Read::Contender(one.contender), &rows_of(&one)).await;
-    object.delete(one.contender, 50, true).await;
+    object.delete(one.contender, 50).await;
     assert_eq!(object.fence().await, Some(40));
     let unfenced = Object { name: format!("{} too", object.name), ..*object };
     unfenced.put(&one, 1, LONG_TTL).await;
@@ -790,12 +769,12 @@ async fn writes_touch_no_other_column(
     object.put(&limited, 1, LONG_TTL).await;
     object.put(&claim(1, 2, Some(2)), 2, LONG_TTL).await;
     let rows = object.read(Read::Object).await;
-    assert_eq!(rows.iter().map(|row| row.max_holders).collect::<Vec<_>>(), [None, None]);
+    assert_eq!(rows.iter().map(|row| row.max_holders).collect::<Vec<_>>(), [None]);
     object.write(3, Change::Mark).await;
     let (handoff, stamp) = (Duration::from_micros(1_234), object.stamp + 3);
     let last_release = Some(LastRelease { client: 1, round: 2, handoff, stamp });
     let contender = contender(1);
-    let release = Change::Delete { contender, ticket: true, revoked: false, last_release };
+    let release = Change::Delete { contender, revoked: false, last_release };
     object.write(3, release).await;
     let columns = "fence, WRITETIME(fence), TTL(fence), TTL(last_release), TTL(mark)";
     let statics = execute(format!("SELECT {columns} FROM {table} WHERE object_name = ?")).await;

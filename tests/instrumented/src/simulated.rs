@@ -105,17 +105,6 @@ pub struct Cut {
     pub answers: bool,
 }
 
-/// Which rows of a client are lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LostRows {
-    /// The `entering::` row.
-    Entering,
-    /// The `tickets::` row.
-    Ticket,
-    /// Both.
-    Both,
-}
-
 impl SimulatedCluster {
     /// A cluster with all randomness from `seed`, and with `hosts` registered.
     #[must_use]
@@ -264,20 +253,14 @@ impl SimulatedCluster {
     }
 
     /// Loses rows of a client on all replicas, as if they had expired before their time.
-    pub fn lose_rows(&self, now: Duration, object: &str, client: usize, rows: LostRows) {
-        self.network().lose_rows(now, object, client, rows);
+    pub fn lose_rows(&self, now: Duration, object: &str, client: usize) {
+        self.network().lose_rows(now, object, client);
     }
 
     /// Loses rows of a client at its next renewal of them, which reaches the replicas `held_up`
     /// later: so they are gone between the client's last read and its write.
-    pub fn lose_rows_at_renewal(
-        &self,
-        object: &str,
-        client: usize,
-        rows: LostRows,
-        held_up: Duration,
-    ) {
-        self.network().lose_rows_at_renewal(object, client, rows, held_up);
+    pub fn lose_rows_at_renewal(&self, object: &str, client: usize, held_up: Duration) {
+        self.network().lose_rows_at_renewal(object, client, held_up);
     }
 
     /// Cancels the losses of rows at renewals.

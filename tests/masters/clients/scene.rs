@@ -140,7 +140,6 @@ fn key(object: &str) -> String {
 fn row_name(field: &str) -> &'static str {
     match field.split_once('/') {
         Some(("e", _)) => "entering::",
-        Some(("t", _)) => "tickets::",
         Some(("r", _)) => "revoked::",
         Some(_) | None => panic!("{field} is no row"),
     }

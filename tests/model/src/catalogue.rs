@@ -295,7 +295,6 @@ fn flawed() -> Vec<(&'static str, Subject)> {
         ),
         ("flaw: no choosing phase", Replicas(planted(&TWO, SeededBug::NoChoosingPhase))),
         ("flaw: no tie-break", Replicas(planted(&TWO, SeededBug::NoTieBreak))),
-        ("flaw: ticket stands alone", Replicas(planted(&TWO, SeededBug::TicketStandsAlone))),
         (
             "flaw: middle stands for all",
             Registers(planted(&THREE, SeededBug::MiddleStandsForAll).troubles(GIVING_UP)),
@@ -308,7 +307,6 @@ fn flawed() -> Vec<(&'static str, Subject)> {
             "flaw: lease from the acknowledgement",
             late(planted(&TWO, SeededBug::LeaseFromAcknowledgement)),
         ),
-        ("flaw: age of the entering row ignored", late(two(Flaw::EnteringIsNotRewritten))),
         ("flaw: late renewal counts", late(planted(&TWO, SeededBug::LateRenewalCounts))),
         ("flaw: own rows unread before a token", tokens(tokens::Flaw::OwnRowsUnread)),
         ("flaw: own rows read too early", tokens(tokens::Flaw::OwnRowsReadEarly)),

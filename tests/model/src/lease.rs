@@ -22,7 +22,7 @@ use crate::core::bakery::{
     ContenderEvent, ContenderInput, LeaseTerms, Loss, Read, SeededBug, Statics,
 };
 use crate::peer::{Errand, Peer, Reaction};
-use crate::scenario::{Flaw, Scenario};
+use crate::scenario::Scenario;
 use crate::search::Tell;
 use crate::sightings::{FirstViolation, Sight, Sightings};
 use crate::store::{Cell, Effects, KINDS, SeenRow, rows_asked};
@@ -102,7 +102,7 @@ pub(crate) enum Action {
     /// Its request, which took effect before, is answered.
     Answer(usize),
     /// Rows of its are forgotten. Each is a bit.
-    Vanish { contender: usize, rows: u8 },
+    Vanish { contender: usize },
 }
 
 /// When a request that takes effect is answered.
@@ -167,8 +167,6 @@ impl Expiry {
     /// A write takes effect, each row of it unless something newer is there.
     fn take_effect(&self, moment: &mut Moment, write: Effects) {
         moment.under_way.retain(|other| *other != write);
-        let ages = self.scenario.flaw == Some(Flaw::EnteringIsNotRewritten);
-        let write = if ages { write.without_rewriting() } else { write };
         for (kind, cell) in write.cells.into_iter().enumerate() {
             let row = &mut moment.rows[write.contender * KINDS + kind];
             if let Some(cell) = cell.filter(|cell| cell.beats(row.cell)) {
@@ -410,7 +408,7 @@ impl Model for Expiry {
                 self.done(&mut next, reader, rows, answered);
             }
             Action::Answer(i) => self.answer(&mut next, i),
-            Action::Vanish { contender, rows } => self.vanish(&mut next, contender, rows),
+            Action::Vanish { contender } => self.vanish(&mut next, contender),
         }
         self.watch(&mut next);
         next.tidy();
@@ -448,9 +446,7 @@ impl Tell for Action {
                 format!("{reader}: its read takes effect (expired rows: {rows}), {answered}")
             }
             Action::Answer(i) => format!("{i}: its request is answered"),
-            Action::Vanish { contender, rows } => {
-                format!("{contender}: rows of its are lost ({})", rows.count_ones())
-            }
+            Action::Vanish { contender } => format!("{contender}: its row is lost"),
         }
     }
 }

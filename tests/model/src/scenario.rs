@@ -63,9 +63,6 @@ pub(crate) enum Flaw {
     ReadBeforeAcknowledgement,
     /// One replica is a quorum.
     QuorumOfOne,
-    /// The write of a ticket does not write the `entering::` row again, which so is older than the
-    /// lease says.
-    EnteringIsNotRewritten,
     /// A sweep reads the rows before its mark is acknowledged.
     SweepReadsEarly,
 }
@@ -137,12 +134,7 @@ impl Scenario {
     pub(crate) fn mutation(&self) -> Option<SeededBug> {
         match self.flaw {
             Some(Flaw::Protocol(mutation)) => Some(mutation),
-            Some(
-                Flaw::ReadBeforeAcknowledgement
-                | Flaw::QuorumOfOne
-                | Flaw::EnteringIsNotRewritten
-                | Flaw::SweepReadsEarly,
-            )
+            Some(Flaw::ReadBeforeAcknowledgement | Flaw::QuorumOfOne | Flaw::SweepReadsEarly)
             | None => None,
         }
     }

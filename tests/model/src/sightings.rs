@@ -20,7 +20,7 @@ pub(crate) enum Sight {
     HolderDied,
     /// A contender dies on the way.
     ContenderDied,
-    /// A read shows a ticket whose round is over.
+    /// A read shows a row whose round is over.
     StaleRow,
     /// A try sees that the lock is taken.
     Taken,

@@ -209,7 +209,7 @@ impl<S: Store> Contention<S> {
         }
         let peer = &world.peers[i];
         match (reaction.read, peer.errand) {
-            (Some(read), _) => world.store.begin_read(i, self.read(read), reaction.write),
+            (Some(read), _) => world.store.begin_read(i, read, reaction.write),
             (None, Some(Errand::Read { .. })) => {}
             (None, Some(Errand::Write { .. }) | None) => world.store.forget_read(i),
         }
@@ -219,28 +219,11 @@ impl<S: Store> Contention<S> {
         Outcome { events: reaction.events, rows: Vec::new() }
     }
 
-    /// A contender that needs no `entering::` row is asked for its ticket.
-    fn read(&self, read: Read) -> Read {
-        match read {
-            Read::Entering(contender)
-                if self.scenario.mutation() == Some(SeededBug::TicketStandsAlone) =>
-            {
-                Read::Contender(contender)
-            }
-            Read::Entering(_) | Read::Contender(_) | Read::Object => read,
-        }
-    }
-
     fn progress(&self, world: &mut World<S>, i: usize, way: S::Way) -> Outcome {
         match world.peers[i].errand.expect("only what is under way gets on") {
             Errand::Write { write, .. } => {
                 world.store.acknowledge(write, way);
-                let outcome = self.with_peer(world, i, Peer::acknowledged);
-                let alone = self.scenario.mutation() == Some(SeededBug::TicketStandsAlone);
-                if let Some(drop) = write.dropping_entering().filter(|_| alone) {
-                    world.store.send(drop);
-                }
-                outcome
+                self.with_peer(world, i, Peer::acknowledged)
             }
             Errand::Read { op, .. } => match world.store.read_on(i, way) {
                 Some(rows) => {
@@ -552,7 +535,11 @@ impl<S: Store> Contention<S> {
             | Action::Sweep
             | Action::SweeperProgress(_) => {}
         }
-        if outcome.rows.iter().any(|row| row.is_stale_beside(&outcome.rows)) {
+        let is_over = |(contender, round): (usize, i64)| {
+            let peer = before.peers.get(contender);
+            peer.is_some_and(|peer| peer.is_idle() || peer.round() != round)
+        };
+        if outcome.rows.iter().filter_map(|row| row.announced()).any(is_over) {
             note(Sight::StaleRow);
         }
         for event in &outcome.events {

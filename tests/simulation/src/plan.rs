@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem;
 use std::time::Duration;
 
-use bakery_lock::testing::{Conditions, Cut, LostRows, Replicas, Weather};
+use bakery_lock::testing::{Conditions, Cut, Replicas, Weather};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -135,10 +135,10 @@ pub(crate) enum Deed {
     /// Lets a machine shut its client down.
     ShutDown { machine: usize },
     /// Loses rows of a contender, the holder first of all, then counted round and round.
-    LoseRows { object: usize, place: usize, rows: LostRows },
+    LoseRows { object: usize, place: usize },
     /// Loses them between the read and the write of the contender's next renewal, and holds that
     /// write up.
-    LoseRowsAtRenewal { object: usize, place: usize, rows: LostRows, held_up: Duration },
+    LoseRowsAtRenewal { object: usize, place: usize, held_up: Duration },
     /// Loses all rows of an object.
     Truncate { object: usize },
     /// Lets a machine remove a contender by force, although it lives.
@@ -613,15 +613,13 @@ impl Draw {
     fn loss(&mut self, scene: Scene) -> Deed {
         let object = self.0.random_range(0..scene.objects);
         let place = self.place(scene);
-        let rows = [LostRows::Both, LostRows::Entering, LostRows::Ticket];
-        let rows = rows[self.0.random_range(0..3)];
         match self.0.random_range(0..5) {
             0 => Deed::Truncate { object },
-            1 | 2 => Deed::LoseRows { object, place, rows },
+            1 | 2 => Deed::LoseRows { object, place },
             _ => {
                 // Long enough for another client to be let in, and shorter than a request waits.
                 let held_up = Duration::from_millis(self.up_to(1, 800));
-                Deed::LoseRowsAtRenewal { object, place, rows: LostRows::Both, held_up }
+                Deed::LoseRowsAtRenewal { object, place, held_up }
             }
         }
     }

@@ -172,7 +172,8 @@ fn promises_are_broken_in_every_way() {
         let missing: Vec<_> = harm.iter().filter(|kind| !tally.harm.contains_key(*kind)).collect();
         assert!(missing.is_empty(), "never happened: {missing:?}\n{batch}");
         assert!(tally.overlaps > 0 && tally.tokens > 0, "{batch}");
-        assert_eq!(tally.conflicts > 0, breach == Breach::LostRows, "{batch}");
+        // After a removal by force a holder may meet rows of an earlier one by chance.
+        assert!(tally.conflicts > 0 || breach != Breach::LostRows, "{batch}");
     };
     broken(Breach::LostRows, &["rows lost", "rows lost at a renewal", "objects truncated"]);
     broken(Breach::Force, &["living clients removed"]);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bakery_lock::testing::{Conditions, Cut, LostRows, SimulatedCluster, Weather, WriteKind};
+use bakery_lock::testing::{Conditions, Cut, SimulatedCluster, Weather, WriteKind};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -189,9 +189,9 @@ impl<'a> World<'a> {
                     machine.spawn(|client, site| remove_the_dead(client, site, object));
                 }
             }
-            Deed::LoseRows { object, place, rows } => self.lose_rows(object, place, rows, None),
-            Deed::LoseRowsAtRenewal { object, place, rows, held_up } => {
-                self.lose_rows(object, place, rows, Some(held_up));
+            Deed::LoseRows { object, place } => self.lose_rows(object, place, None),
+            Deed::LoseRowsAtRenewal { object, place, held_up } => {
+                self.lose_rows(object, place, Some(held_up));
             }
             Deed::Truncate { object } => self.truncate(object),
             Deed::RemoveByForce { machine, object, place } => {
@@ -259,20 +259,14 @@ impl<'a> World<'a> {
     }
 
     /// Loses rows of the contender at a place, at its next renewal if that is to be held up.
-    fn lose_rows(
-        &mut self,
-        object: usize,
-        place: usize,
-        rows: LostRows,
-        renewal_held_up: Option<Duration>,
-    ) {
+    fn lose_rows(&mut self, object: usize, place: usize, renewal_held_up: Option<Duration>) {
         let object = &self.plan.objects[object];
         let Some(client) = self.contender(object, place) else {
             return;
         };
         match renewal_held_up {
-            None => self.cluster.lose_rows(self.now, object, client, rows),
-            Some(held_up) => self.cluster.lose_rows_at_renewal(object, client, rows, held_up),
+            None => self.cluster.lose_rows(self.now, object, client),
+            Some(held_up) => self.cluster.lose_rows_at_renewal(object, client, held_up),
         }
     }
 

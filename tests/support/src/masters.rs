@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -64,7 +65,7 @@ impl MasterServers {
         let mut servers = MasterServers { program, directory, servers: Vec::new() };
         for index in 0..count {
             let options = options.clone();
-            servers.servers.push(Server { port: free_port(), options, child: None });
+            servers.servers.push(Server { port: next_port(), options, child: None });
             servers.start_again(index);
         }
         servers
@@ -82,7 +83,7 @@ impl MasterServers {
 
     /// The address of one.
     pub fn address(&self, index: usize) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.servers[index].port))
+        SocketAddr::from((own_address(), self.servers[index].port))
     }
 
     /// Kills a server with `SIGKILL`.
@@ -102,7 +103,7 @@ impl MasterServers {
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .arg(&self.program)
-            .args(["--bind", "127.0.0.1", "--port", &server.port.to_string()])
+            .args(["--bind", &own_address().to_string(), "--port", &server.port.to_string()])
             .args(&server.options)
             .current_dir(&directory)
             .stdin(Stdio::null())
@@ -164,8 +165,15 @@ impl Drop for MasterServers {
     }
 }
 
-/// A port that no program has.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-    listener.local_addr().expect("it has an address").port()
+/// The address of this process's servers: loopback has 2^24, and process ids 22 bits. On a shared
+/// one another program could take the port of a server that is being started again.
+fn own_address() -> Ipv4Addr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, high | 0x80, middle, low)
+}
+
+/// A port that no other server of this process has.
+fn next_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(7_000);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -25,21 +25,21 @@ impl Snapshot {
         Snapshot { statics, ..self }
     }
 
-    /// Combines the rows of each contender.
+    /// Interprets the rows.
     pub(crate) fn of(rows: &[StoredRow]) -> Self {
-        let mut entering = BTreeMap::new();
-        let mut tickets = BTreeMap::new();
         let mut snapshot = Snapshot::default();
         for row in rows {
             match row.parse() {
-                Row::Entering { round, mode, held_since } => {
-                    entering.insert(row.contender, (round, mode));
+                Row::Entering { round, mode, ticket, held_since } => {
+                    let standing = match ticket {
+                        Some(ticket) => Standing::Queued { round, mode, ticket },
+                        None => Standing::Choosing { round, mode },
+                    };
+                    // An unreadable row of the same contender outweighs all else known about it.
+                    snapshot.standings.entry(row.contender).or_insert(standing);
+                    snapshot.largest_ticket = snapshot.largest_ticket.max(ticket.unwrap_or(0));
                     snapshot.held_since.extend(held_since.map(|since| (row.contender, since)));
                     snapshot.owners.insert(row.contender, row.owner.clone().unwrap_or_default());
-                }
-                Row::Ticket { round, ticket } => {
-                    tickets.insert(row.contender, (round, ticket));
-                    snapshot.largest_ticket = snapshot.largest_ticket.max(ticket);
                 }
                 Row::Revoked { round, kind } => {
                     let revocation = round.map(|round| Revocation {
@@ -54,22 +54,6 @@ impl Snapshot {
                 Row::Unreadable => {
                     snapshot.standings.insert(row.contender, Standing::Unreadable);
                 }
-            }
-        }
-        for (contender, (round, mode)) in entering {
-            let standing = match tickets.get(&contender) {
-                Some(&(drawn_for, ticket)) if drawn_for == round => {
-                    Standing::Queued { round, mode, ticket }
-                }
-                Some(_) | None => Standing::Choosing { round, mode },
-            };
-            // An unreadable row of the same contender outweighs all else known about it.
-            snapshot.standings.entry(contender).or_insert(standing);
-        }
-        if SeededBug::TicketStandsAlone.is_planted() {
-            for (contender, (round, ticket)) in tickets {
-                let standing = Standing::Queued { round, mode: Mode::Exclusive, ticket };
-                snapshot.standings.entry(contender).or_insert(standing);
             }
         }
         snapshot
@@ -185,7 +169,7 @@ impl Snapshot {
         conflicting.map(|(contender, _)| *contender).collect()
     }
 
-    /// The largest ticket of any row, whether its contender is present or gone; 0 if there is none.
+    /// The largest ticket; 0 if there is none.
     pub(crate) fn largest_ticket(&self) -> i64 {
         self.largest_ticket
     }

@@ -16,7 +16,6 @@ impl Fingerprint for Contender {
             last_op: _,
             outputs,
             pace,
-            ticket_sent,
             revoked_row_seen,
             // It lies beyond the end of any search.
             gone_by: _,
@@ -25,7 +24,7 @@ impl Fingerprint for Contender {
             ahead: _,
         } = self;
         assert!(outputs.is_empty(), "outputs are taken before anything else happens");
-        (id, ticket_sent, revoked_row_seen, raised).hash(hasher);
+        (id, revoked_row_seen, raised).hash(hasher);
         // The time of sending sets the length of a pause.
         let task = outstanding.as_ref().map(|Outstanding { op: _, task, sent: _ }| *task);
         task.hash(hasher);

@@ -83,7 +83,7 @@ fn claim(host: i32, round: i64, ticket: Option<i64>) -> Claim {
 }
 
 fn rows_of(claim: &Claim) -> Vec<StoredRow> {
-    [StoredRow::entering(claim)].into_iter().chain(StoredRow::ticket(claim)).collect()
+    vec![StoredRow::entering(claim)]
 }
 
 /// The request that we give up a round.
@@ -96,13 +96,6 @@ fn revocation(round: i64) -> Revocation {
 fn unreadable(host: i32) -> Vec<StoredRow> {
     let row = StoredRow::entering(&claim(host, 1, None));
     vec![StoredRow { row_name: "priority::".to_owned(), ..row }]
-}
-
-/// The rows that a delete covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rows {
-    Entering,
-    Both,
 }
 
 /// A contender and its history so far.
@@ -334,13 +327,13 @@ impl Script {
     }
 
     /// Deletes our rows; returns what that reports to waiters.
-    fn deletes(&mut self, rows: Rows) -> Option<LastRelease> {
+    fn deletes(&mut self) -> Option<LastRelease> {
         let write = self.writes_something();
-        let Change::Delete { contender, ticket, revoked, last_release } = write.change else {
+        let Change::Delete { contender, revoked, last_release } = write.change else {
             panic!("{write:?} deletes nothing");
         };
         assert_eq!(contender, ME);
-        assert_eq!((ticket, revoked), (rows == Rows::Both, self.revoked_row_seen));
+        assert_eq!(revoked, self.revoked_row_seen);
         last_release
     }
 
@@ -429,14 +422,14 @@ impl Script {
         self.reads(Read::Contender(ME));
     }
 
-    fn fails(&mut self, failure: Failure, rows: Rows) {
+    fn fails(&mut self, failure: Failure) {
         self.says(ContenderEvent::Failed(failure));
-        self.gives_back(rows);
+        self.gives_back();
     }
 
-    fn is_lost(&mut self, loss: Loss, rows: Rows) {
+    fn is_lost(&mut self, loss: Loss) {
         self.loses(loss);
-        self.gives_back(rows);
+        self.gives_back();
     }
 
     /// Lost, and then released, unless that was the input which found it lost.
@@ -447,14 +440,14 @@ impl Script {
         }
     }
 
-    fn is_taken(&mut self, rows: Rows) {
+    fn is_taken(&mut self) {
         self.says(ContenderEvent::Taken);
-        self.gives_back(rows);
+        self.gives_back();
     }
 
     /// The rows are deleted, and the contender is idle.
-    fn gives_back(&mut self, rows: Rows) {
-        self.deletes(rows);
+    fn gives_back(&mut self) {
+        self.deletes();
         self.applied();
         self.says(ContenderEvent::Released);
         self.revoked_row_seen = false;

@@ -261,7 +261,7 @@ fn guest_that_is_sent_elsewhere_while_it_leaves_the_table_comes_back() {
     let turn = world.granted(0, wants(1));
     world.loses_deletions = true;
     world.asks(1, wants(2));
-    assert_eq!((world.object(0).waiting(), world.live_rows()), (1, 3), "none is deleted");
+    assert_eq!((world.object(0).waiting(), world.live_rows()), (1, 2), "none is deleted");
     world.closes(0);
     assert!(world.ended(turn).is_some());
     world.loses_deletions = false;

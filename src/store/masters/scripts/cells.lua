@@ -20,7 +20,7 @@ local function beats(stamp, kind, content, other)
 end
 local sweeps = redis.call('HGET', KEYS[2], 'sweeps')
 local function is_swept(field, stamp)
-  local contender = string.match(field, '^[et]/(.*)$')
+  local contender = string.match(field, '^e/(.*)$')
   if not sweeps or not contender then
     return false
   end

@@ -6,7 +6,7 @@ end
 local all = redis.call('HGETALL', KEYS[2])
 local sweeps = ''
 for i = 1, #all, 2 do
-  local contender = string.match(all[i], '^[et]/(.*)$')
+  local contender = string.match(all[i], '^e/(.*)$')
   if contender and not is_spared(contender, spared) and not higher(all[i + 1], horizon) then
     redis.call('HDEL', KEYS[2], all[i])
   end

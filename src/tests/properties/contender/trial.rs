@@ -20,9 +20,6 @@ pub(super) const SKEW: Duration = Duration::from_secs(1);
 /// How long a lease is: the TTL less what nodes round it by, less the clock skew.
 const LEASE: Duration = Duration::from_secs(58);
 
-/// How late a write may still be applied.
-const TIME_IN_FLIGHT: Duration = Duration::from_secs(15);
-
 /// What comes of the operation that a contender waits for, be it a read or a write.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
@@ -44,11 +41,9 @@ impl Answer {
 pub(super) enum Own {
     AsWritten,
     Missing,
-    /// Only the row of this name.
-    Only(&'static str),
     /// Of a round that is this many after the present one.
     OfRound(i64),
-    WithTicket(i64),
+    WithTicket(Option<i64>),
     /// As written, and it is asked to leave the round that is this many after the present one.
     Revoked(i64),
     /// As written, and one that it never wrote.
@@ -115,8 +110,6 @@ pub(super) struct Trial {
     acknowledged: i64,
     /// The first try of the last write of its rows that was acknowledged.
     counts_from: Duration,
-    /// Until when a ticket of its own may be in the table, if it does not delete it.
-    ticket_until: Duration,
     /// The contenders in the way, since the first whole read with a ticket.
     in_the_way: Option<Vec<Blocker>>,
     /// Since when it holds.
@@ -161,7 +154,6 @@ impl Trial {
             tried: (0, Duration::ZERO),
             acknowledged: 0,
             counts_from: Duration::ZERO,
-            ticket_until: Duration::ZERO,
             in_the_way: None,
             held_since: None,
             leaves: true,
@@ -242,9 +234,8 @@ impl Trial {
         match own {
             Own::AsWritten => written,
             Own::Missing => Vec::new(),
-            Own::Only(name) => written.into_iter().filter(|row| row.row_name == name).collect(),
             Own::OfRound(after) => rows_of(&Claim { round: round + after, ..claim }),
-            Own::WithTicket(ticket) => rows_of(&Claim { ticket: Some(ticket), ..claim }),
+            Own::WithTicket(ticket) => rows_of(&Claim { ticket, ..claim }),
             Own::Revoked(after) => {
                 let (by, why) = (String::new(), String::new());
                 let (round, kind) = (round + after, RevokeKind::Request);
@@ -274,12 +265,7 @@ impl Trial {
                 ContenderOutput::Write { write, .. } | ContenderOutput::Exchange { write, .. } => {
                     match &write.change {
                         Change::Put { claim, .. } => self.writes(write.stamp, claim, sight)?,
-                        Change::Delete { ticket, .. } => {
-                            prop_assert!(
-                                *ticket || self.now >= self.ticket_until,
-                                "a ticket is left"
-                            );
-                        }
+                        Change::Delete { .. } => {}
                         Change::Revoke { .. } | Change::Mark | Change::Sweep { .. } => {
                             prop_assert!(false, "a contender writes {write:?}");
                         }
@@ -348,10 +334,7 @@ impl Trial {
                     Turn::LostToLaterHolder
                 }
             })?,
-            ContenderEvent::Released => {
-                self.ticket_until = Duration::ZERO;
-                Turn::Released
-            }
+            ContenderEvent::Released => Turn::Released,
         };
         self.turns.push(turn);
         Ok(())
@@ -395,8 +378,7 @@ impl Trial {
             prop_assert!(round_before < Some(claim.round), "rounds grow");
             prop_assert_eq!(claim.ticket, None);
             // It begins again only when its rows are gone.
-            (self.in_the_way, self.ticket_until) = (None, Duration::ZERO);
-            self.held_since = None;
+            (self.in_the_way, self.held_since) = (None, None);
             self.turns.extend(round_before.map(|_| Turn::BeganAgain));
         } else if before.as_ref().map(|before| before.ticket) == Some(claim.ticket) {
             let renewed = before.map(|before| Claim { held_since: self.held_since, ..before });
@@ -409,12 +391,9 @@ impl Trial {
             prop_assert_eq!(announced.as_ref(), Some(claim), "only a ticket is added");
             let rows = sight.map_or(&[][..], |sight| &sight.rows);
             let understood = rows.iter().filter(|row| design::is_understood(row));
-            let tickets = understood.filter(|row| row.row_name == row_name::TICKETS);
-            let largest = tickets.filter_map(|row| row.ticket).max();
+            let announced = understood.filter(|row| row.row_name == row_name::ENTERING);
+            let largest = announced.filter_map(|row| row.ticket).max();
             prop_assert!(claim.ticket > largest.max(Some(0)), "a ticket not above {largest:?}");
-        }
-        if claim.ticket.is_some() {
-            self.ticket_until = self.now + TTL + SKEW + TIME_IN_FLIGHT;
         }
         Ok(())
     }
@@ -427,9 +406,6 @@ impl Trial {
         };
         prop_assert!(!self.leaves && self.held_since.is_none(), "it waits for nothing");
         prop_assert_eq!(self.claim.as_ref(), Some(claim), "its rows are others by now");
-        if claim.ticket.is_some() {
-            self.ticket_until = self.now + TTL + SKEW + TIME_IN_FLIGHT;
-        }
         Ok(())
     }
 

@@ -22,7 +22,7 @@ async fn a_sweep_beats_a_write_of_the_same_stamp(object: &Object<'_>) {
     object.expect(Read::Object, &[]).await;
     object.put(&late, 11, LONG_TTL).await;
     object.expect(Read::Object, &rows_of(&late)).await;
-    object.delete(late.contender, 12, true).await;
+    object.delete(late.contender, 12).await;
 }
 
 /// A row is hidden up to the higher one of its own delete and the last sweep, whichever came first.
@@ -31,11 +31,11 @@ async fn the_higher_delete_counts(object: &Object<'_>) {
         let claim = claim(number, 20, Some(i64::from(number)));
         let hidden_up_to = delete.max(sweep);
         if delete > sweep {
-            object.delete(claim.contender, delete, true).await;
+            object.delete(claim.contender, delete).await;
             object.sweep(sweep, &[]).await;
         } else {
             object.sweep(sweep, &[]).await;
-            object.delete(claim.contender, delete, true).await;
+            object.delete(claim.contender, delete).await;
         }
         for stamp in [delete.min(sweep), hidden_up_to - 1, hidden_up_to] {
             object.put(&claim, stamp, LONG_TTL).await;
@@ -43,7 +43,7 @@ async fn the_higher_delete_counts(object: &Object<'_>) {
         }
         object.put(&claim, hidden_up_to + 1, LONG_TTL).await;
         object.expect(Read::Contender(claim.contender), &rows_of(&claim)).await;
-        object.delete(claim.contender, hidden_up_to + 2, true).await;
+        object.delete(claim.contender, hidden_up_to + 2).await;
     }
 }
 
@@ -53,8 +53,8 @@ async fn an_older_delete_or_sweep_removes_nothing(object: &Object<'_>) {
     object.put(&one, 80, LONG_TTL).await;
     object.put(&other, 90, LONG_TTL).await;
     object.sweep(79, &[]).await;
-    object.delete(one.contender, 78, true).await;
-    object.delete(contender(6), 89, true).await;
+    object.delete(one.contender, 78).await;
+    object.delete(contender(6), 89).await;
     object.expect(Read::Object, &[rows_of(&one), rows_of(&other)].concat()).await;
     // It hides one of the two.
     object.sweep(85, &[]).await;

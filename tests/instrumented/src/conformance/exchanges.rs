@@ -45,7 +45,7 @@ async fn an_exchange_shows_its_own_write(store: &dyn Exchanges, object: &Object<
     let own = Read::Contender(other.contender);
     assert_eq!(do_exchange(&first, 10, own).await, rows_of(&other));
     object.expect(Read::Object, &both).await;
-    object.delete(first.contender, 12, false).await;
+    object.delete(first.contender, 12).await;
     assert_eq!(do_exchange(&first, 10, Read::Object).await, rows_of(&other));
     object.expect(Read::Object, &rows_of(&other)).await;
 }

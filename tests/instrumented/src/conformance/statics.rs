@@ -39,8 +39,7 @@ async fn deletes_leave_statics(object: &Object<'_>) {
         handoff: Duration::from_micros(1_234),
         stamp: object.stamp + 12,
     };
-    let release =
-        Change::Delete { contender, ticket: true, revoked: false, last_release: Some(last) };
+    let release = Change::Delete { contender, revoked: false, last_release: Some(last) };
     object.put(&claim, 10, LONG_TTL).await;
     object.raise_fence(10).await;
     object.write(11, Change::Mark).await;

@@ -14,7 +14,7 @@ use super::geography::Geography;
 use super::harm::Harm;
 use super::node::{Ask, Lost, Node, Order, Seen};
 use super::record::{LossRecord, WriteKind, WriteRecord};
-use super::{Conditions, Cut, LostRows, Replicas};
+use super::{Conditions, Cut, Replicas};
 use crate::core::bakery::{Change, LastRelease, Read, row_name};
 use crate::store::memory::peers::Peers;
 use crate::store::memory::{MANY_DEAD, REPLICAS};
@@ -70,7 +70,6 @@ pub(super) struct Client {
 pub(super) struct Ambush {
     object: String,
     client: usize,
-    rows: LostRows,
     /// How much later the renewal reaches the replicas.
     held_up: Duration,
 }
@@ -105,7 +104,7 @@ pub(super) enum Event {
     /// The client gives up the request, or learns that it failed.
     Fails { request: u64, outcome: Outcome },
     /// Rows of a client are lost.
-    Loses { object: String, client: usize, rows: LostRows },
+    Loses { object: String, client: usize },
 }
 
 impl Network {
@@ -209,7 +208,7 @@ impl Network {
                 self.answered(now, request, replica, seen);
             }
             Event::Replied { reply: to, seen } => reply(to, seen),
-            Event::Loses { object, client, rows } => self.lose_rows(now, &object, client, rows),
+            Event::Loses { object, client } => self.lose_rows(now, &object, client),
             Event::Fails { request, outcome } => {
                 if let Some(failed) = self.requests.remove(&request) {
                     // The client may have stopped waiting.
@@ -263,15 +262,10 @@ impl Network {
 
     // Loss of rows.
 
-    pub(super) fn lose_rows(&mut self, now: Duration, object: &str, client: usize, rows: LostRows) {
-        let names = match rows {
-            LostRows::Entering => &[row_name::ENTERING][..],
-            LostRows::Ticket => &[row_name::TICKETS],
-            LostRows::Both => &[row_name::ENTERING, row_name::TICKETS],
-        };
+    pub(super) fn lose_rows(&mut self, now: Duration, object: &str, client: usize) {
         let shown = self.nodes.iter().flat_map(|node| node.seen(object, Read::Object, now).rows);
         let keys = shown.map(|seen| seen.key).filter(|(name, contender)| {
-            names.contains(&name.as_str()) && self.number_of(contender.client) == Some(client)
+            name == row_name::ENTERING && self.number_of(contender.client) == Some(client)
         });
         let keys = keys.collect();
         self.lose(now, object, Lost::Rows(keys), "rows lost");
@@ -319,14 +313,8 @@ impl Network {
         }
     }
 
-    pub(super) fn lose_rows_at_renewal(
-        &mut self,
-        object: &str,
-        client: usize,
-        rows: LostRows,
-        held_up: Duration,
-    ) {
-        self.ambushes.push(Ambush { object: object.to_owned(), client, rows, held_up });
+    pub(super) fn lose_rows_at_renewal(&mut self, object: &str, client: usize, held_up: Duration) {
+        self.ambushes.push(Ambush { object: object.to_owned(), client, held_up });
     }
 
     fn lose(&mut self, now: Duration, object: &str, lost: Lost, harm: &'static str) {
@@ -351,10 +339,10 @@ impl Network {
         if !self.is_renewal() {
             return ZERO;
         }
-        let Ambush { object, rows, held_up, .. } = self.ambushes.swap_remove(place);
+        let Ambush { object, held_up, .. } = self.ambushes.swap_remove(place);
         self.harm.count("rows lost at a renewal", 1);
         // Other clients have not reached this time yet.
-        self.schedule(now, Event::Loses { object, client, rows });
+        self.schedule(now, Event::Loses { object, client });
         held_up
     }
 

@@ -12,10 +12,7 @@ use stateright::Model;
 use super::{Action, Course, Expiry, Moment};
 use crate::peer::{Errand, Peer, fingerprint};
 use crate::sightings::Sight;
-use crate::store::KINDS;
-
-/// The `entering::` and the `tickets::` row, as bits.
-const OWN_ROWS: u8 = 0b11;
+use crate::store::{ENTERING, KINDS};
 
 /// How many requests of each it takes at most until all are served.
 const PATIENCE: usize = 100;
@@ -64,20 +61,15 @@ impl Expiry {
         if self.course == Course::Late || moment.loss.happened() {
             return;
         }
-        for contender in 0..moment.peers.len() {
-            let there = |kind: &usize| moment.rows[contender * KINDS + kind].cell.is_there();
-            let there = (0..KINDS).filter(there).fold(0, |set, kind| set | 1 << kind) & OWN_ROWS;
-            let sets = (1..=there).filter(|set| set & !there == 0);
-            actions.extend(sets.map(|rows| Action::Vanish { contender, rows }));
-        }
+        let row = |contender: &usize| &moment.rows[contender * KINDS + ENTERING];
+        let with_rows = (0..moment.peers.len()).filter(|contender| row(contender).cell.is_there());
+        actions.extend(with_rows.map(|contender| Action::Vanish { contender }));
     }
 
-    /// Rows get lost. If their contender is writing them again, which it does because it has read
-    /// them before, two may hold for two thirds of the TTL, else for one.
-    pub(super) fn vanish(&self, moment: &mut Moment, contender: usize, rows: u8) {
-        for kind in (0..KINDS).filter(|kind| rows & (1 << kind) != 0) {
-            moment.rows[contender * KINDS + kind].cell.vanish();
-        }
+    /// The row of a contender gets lost. If it is writing it again, which it does because it has
+    /// read it before, two may hold for two thirds of the TTL, else for one.
+    pub(super) fn vanish(&self, moment: &mut Moment, contender: usize) {
+        moment.rows[contender * KINDS + ENTERING].cell.vanish();
         let errand = moment.peers[contender].errand;
         let writes = matches!(errand, Some(Errand::Write { write, .. }) if !write.is_release());
         if writes {

@@ -47,7 +47,7 @@ pub(crate) trait Store: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     /// A read gets on; what it shows, once it is answered.
     fn read_on(&mut self, reader: usize, way: Self::Way) -> Option<Vec<SeenRow>>;
 
-    /// A contender is dead, and its rows expire, each at any moment.
+    /// A contender is dead, and its row expires, at any moment.
     fn expire(&mut self, contender: usize);
 
     /// Everything under way arrives.
@@ -68,16 +68,15 @@ pub(crate) trait Store: Clone + Debug + Eq + Hash + Send + Sync + 'static {
 const EXPIRED: i64 = i64::MAX;
 
 /// The rows that a contender can have, in the order in which [`Effects`] names them.
-pub(crate) const KINDS: usize = 3;
-const ENTERING: usize = 0;
-const TICKET: usize = 1;
-const REVOKED: usize = 2;
+pub(crate) const KINDS: usize = 2;
+pub(crate) const ENTERING: usize = 0;
+const REVOKED: usize = 1;
 
 /// What a row of a known kind and contender says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Content {
     round: i64,
-    ticket: i64,
+    ticket: Option<i64>,
     held_since: Option<i64>,
 }
 
@@ -131,20 +130,15 @@ impl Effects {
         let deleted = Cell { stamp, content: None };
         match &write.change {
             Change::Put { claim, .. } => {
-                let Claim { round, held_since, .. } = *claim;
-                let put =
-                    |ticket| Cell { stamp, content: Some(Content { round, ticket, held_since }) };
-                let ticket = claim.ticket.map(put);
-                Effects {
-                    contender: index_of(claim.contender),
-                    cells: [Some(put(0)), ticket, None],
-                }
+                let Claim { round, ticket, held_since, .. } = *claim;
+                let put = Cell { stamp, content: Some(Content { round, ticket, held_since }) };
+                Effects { contender: index_of(claim.contender), cells: [Some(put), None] }
             }
             Change::Revoke { .. } | Change::Mark | Change::Sweep { .. } => {
                 unreachable!("a contender writes its own rows only")
             }
-            Change::Delete { contender, ticket, revoked, last_release: _ } => {
-                let cells = [Some(deleted), ticket.then_some(deleted), revoked.then_some(deleted)];
+            Change::Delete { contender, revoked, last_release: _ } => {
+                let cells = [Some(deleted), revoked.then_some(deleted)];
                 Effects { contender: index_of(*contender), cells }
             }
         }
@@ -153,37 +147,22 @@ impl Effects {
     /// What asks a contender to give up a round, or says that its rows are deleted by force. The
     /// row has no ticket, so that says which.
     pub(crate) fn revocation(contender: usize, round: i64, stamp: i64, kind: RevokeKind) -> Self {
-        let ticket = i64::from(kind == RevokeKind::Force);
+        let ticket = (kind == RevokeKind::Force).then_some(0);
         let content = Some(Content { round, ticket, held_since: None });
-        Effects { contender, cells: [None, None, Some(Cell { stamp, content })] }
+        Effects { contender, cells: [None, Some(Cell { stamp, content })] }
     }
 
-    /// What removes the rows of a contender, by force or by a sweep.
+    /// What removes a contender, by force or by a sweep.
     pub(crate) fn removal(contender: usize, stamp: i64) -> Self {
         let deleted = Some(Cell { stamp, content: None });
-        Effects { contender, cells: [deleted, deleted, None] }
+        Effects { contender, cells: [deleted, None] }
     }
 
     /// What raises the mark of the object, which is kept at this place, behind the contenders.
     pub(crate) fn mark(place: usize, horizon: i64) -> Self {
-        let content = Some(Content { round: horizon, ticket: 0, held_since: None });
+        let content = Some(Content { round: horizon, ticket: None, held_since: None });
         let mark = Cell { stamp: horizon, content };
-        Effects { contender: place, cells: [Some(mark), None, None] }
-    }
-
-    /// What would drop the `entering::` row behind the write of a ticket.
-    pub(crate) fn dropping_entering(self) -> Option<Self> {
-        let Cell { stamp, content } = self.cells[TICKET]?;
-        content?;
-        let deleted = Cell { stamp, content: None };
-        Some(Effects { contender: self.contender, cells: [Some(deleted), None, None] })
-    }
-
-    /// What it would be if the write of a ticket left the `entering::` row as it is.
-    pub(crate) fn without_rewriting(self) -> Self {
-        let [entering, ticket, revoked] = self.cells;
-        let writes_ticket = ticket.is_some_and(Cell::is_there);
-        Effects { cells: [entering.filter(|_| !writes_ticket), ticket, revoked], ..self }
+        Effects { contender: place, cells: [Some(mark), None] }
     }
 
     /// Whether it deletes the rows at the end of a round.
@@ -191,11 +170,10 @@ impl Effects {
         self.cells[ENTERING].is_some_and(|cell| cell.content.is_none())
     }
 
-    /// The expiry of one row of a contender.
-    fn expiry(contender: usize, kind: usize) -> Self {
-        let mut cells = [None; KINDS];
-        cells[kind] = Some(Cell { stamp: EXPIRED, content: None });
-        Effects { contender, cells }
+    /// The expiry of a contender's row.
+    fn expiry(contender: usize) -> Self {
+        let expired = Cell { stamp: EXPIRED, content: None };
+        Effects { contender, cells: [Some(expired), None] }
     }
 }
 
@@ -222,19 +200,18 @@ impl SeenRow {
             contender,
             round,
             mode: mode(self.contender),
-            ticket: Some(ticket),
+            ticket,
             owner: "".into(),
             held_since,
         };
         match self.kind {
             ENTERING => StoredRow::entering(&claim),
-            TICKET => StoredRow::ticket(&claim).expect("the claim has a ticket"),
             REVOKED => StoredRow::revoked(&Revocation {
                 contender,
                 round,
                 by: String::new(),
                 why: String::new(),
-                kind: if ticket == 0 { RevokeKind::Request } else { RevokeKind::Force },
+                kind: if ticket.is_none() { RevokeKind::Request } else { RevokeKind::Force },
             }),
             kind => unreachable!("there are {KINDS} kinds of rows, and no {kind}"),
         }
@@ -245,12 +222,9 @@ impl SeenRow {
         (self.contender == place).then_some(self.content.round)
     }
 
-    /// Whether it is the ticket of a round that is over, or of no contender, by what the read
-    /// shows.
-    pub(crate) fn is_stale_beside(self, rows: &[SeenRow]) -> bool {
-        let entering = |row: &&SeenRow| row.contender == self.contender && row.kind == ENTERING;
-        let round = rows.iter().find(entering).map(|row| row.content.round);
-        self.kind == TICKET && round != Some(self.content.round)
+    /// The contender that announced itself, and its round, if the row says so.
+    pub(crate) fn announced(self) -> Option<(usize, i64)> {
+        (self.kind == ENTERING).then_some((self.contender, self.content.round))
     }
 }
 
@@ -262,11 +236,9 @@ pub(crate) fn stored(rows: &[SeenRow], modes: &[Mode]) -> (Vec<StoredRow>, Stati
     (stored.collect(), Statics { last_release: None, mark })
 }
 
-/// The newest stamp of the rows of a round, if its `entering::` row is there.
-fn newest_stamp(entering: Cell, ticket: Cell, round: i64) -> Option<i64> {
-    let of_round = |cell: Cell| cell.content.is_some_and(|content| content.round == round);
-    let ticket_stamp = of_round(ticket).then_some(ticket.stamp);
-    of_round(entering).then_some(ticket_stamp.unwrap_or(0).max(entering.stamp))
+/// The stamp of a contender's row, if it is of this round.
+fn stamp_of_round(entering: Cell, round: i64) -> Option<i64> {
+    entering.content.filter(|content| content.round == round).map(|_| entering.stamp)
 }
 
 /// Which rows a read asks for, as numbers: those of contender `n` begin at `n * KINDS`.

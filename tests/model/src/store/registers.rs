@@ -9,8 +9,8 @@
 use std::fmt;
 
 use super::{
-    Cell, Content, ENTERING, EXPIRED, Effects, KINDS, REVOKED, SeenRow, Store, TICKET,
-    newest_stamp, rows_asked,
+    Cell, Content, ENTERING, EXPIRED, Effects, KINDS, REVOKED, SeenRow, Store, rows_asked,
+    stamp_of_round,
 };
 use crate::core::bakery::Read;
 use crate::scenario::Scenario;
@@ -125,9 +125,7 @@ impl Store for Registers {
     }
 
     fn expire(&mut self, contender: usize) {
-        for kind in [ENTERING, TICKET] {
-            self.send(Effects::expiry(contender, kind));
-        }
+        self.send(Effects::expiry(contender));
     }
 
     fn calm_down(&mut self) {
@@ -152,13 +150,9 @@ impl Store for Registers {
     }
 
     fn newest_stamps(&self, contender: usize, round: i64) -> Vec<i64> {
-        let [entering, ticket] = [ENTERING, TICKET].map(|kind| {
-            let register = &self.rows[contender * KINDS + kind];
-            register.under_way.iter().chain([&register.acknowledged]).copied()
-        });
-        let seen =
-            entering.flat_map(|entering| ticket.clone().map(move |ticket| (entering, ticket)));
-        seen.filter_map(|(entering, ticket)| newest_stamp(entering, ticket, round)).collect()
+        let register = &self.rows[contender * KINDS + ENTERING];
+        let seen = register.under_way.iter().chain([&register.acknowledged]);
+        seen.filter_map(|cell| stamp_of_round(*cell, round)).collect()
     }
 
     fn shows_rows(&self) -> bool {

@@ -14,8 +14,8 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use super::{
-    Cell, Content, ENTERING, EXPIRED, Effects, KINDS, REVOKED, SeenRow, Store, TICKET,
-    newest_stamp, rows_asked,
+    Cell, Content, ENTERING, EXPIRED, Effects, KINDS, REVOKED, SeenRow, Store, rows_asked,
+    stamp_of_round,
 };
 use crate::core::bakery::Read;
 use crate::scenario::Scenario;
@@ -181,7 +181,7 @@ impl Store for Replicas {
     }
 
     fn expire(&mut self, contender: usize) {
-        self.under_way.extend([ENTERING, TICKET].map(|kind| Effects::expiry(contender, kind)));
+        self.under_way.push(Effects::expiry(contender));
     }
 
     fn calm_down(&mut self) {
@@ -210,14 +210,9 @@ impl Store for Replicas {
         for set in (0..1_usize << REPLICAS).filter(|set| set.count_ones() as usize == self.quorum) {
             for replicas in [&self.replicas, &calm.replicas] {
                 let answers = (0..REPLICAS).filter(|i| set & (1 << i) != 0).map(|i| &replicas[i]);
-                let newest = |kind: usize| {
-                    let cells = answers.clone().map(|answer| answer.rows[contender * KINDS + kind]);
-                    cells.fold(
-                        Cell::default(),
-                        |seen, cell| if cell.beats(seen) { cell } else { seen },
-                    )
-                };
-                stamps.extend(newest_stamp(newest(ENTERING), newest(TICKET), round));
+                let cells = answers.map(|answer| answer.rows[contender * KINDS + ENTERING]);
+                let newer = |seen, cell: Cell| if cell.beats(seen) { cell } else { seen };
+                stamps.extend(stamp_of_round(cells.fold(Cell::default(), newer), round));
             }
         }
         stamps.sort_unstable();

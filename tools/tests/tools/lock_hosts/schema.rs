@@ -76,7 +76,7 @@ async fn settings_are_recorded_once_and_reported() {
     let finding = findings.iter().find(|it| it["subject"] == "settings of lock_table");
     let finding = finding.expect("the settings are reported");
     assert_eq!(finding["severity"], "ok", "{finding}");
-    let found = "QUORUM and a max_clock_skew of 250ms are recorded, for clients of protocol 1";
+    let found = "QUORUM and a max_clock_skew of 250ms are recorded, for clients of protocol 2";
     assert_eq!(finding["found"], found);
 
     let session = support::session().await;

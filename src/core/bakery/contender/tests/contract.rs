@@ -36,7 +36,7 @@ fn rejected_write_fails_acquisition() {
     announcing.writes_again();
     announcing.written(WriteOutcome::Rejected);
     // What was tried before may still be applied.
-    announcing.fails(Failure::Rejected, Rows::Entering);
+    announcing.fails(Failure::Rejected);
 
     // A first try that is refused leaves nothing to delete.
     let mut nothing_sent = Script::announcing(exclusive());
@@ -48,7 +48,7 @@ fn rejected_write_fails_acquisition() {
 
     let mut drawing = Script::drawing(exclusive(), &[queued(1, 7)], 8);
     drawing.written(WriteOutcome::Rejected);
-    drawing.fails(Failure::Rejected, Rows::Both);
+    drawing.fails(Failure::Rejected);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn operation_that_is_never_answered_does_not_hang_it() {
     let mut script = Script::waiting(exclusive());
     for _ in 0..3 {
         script.sleeps(s(58));
-        script.deletes(Rows::Both);
+        script.deletes();
         script.applied();
         script.announces();
         script.applied();
@@ -140,7 +140,7 @@ fn renewal_confirms_the_hold() {
         assert_eq!(script.contender.held_claim(), Some(&claim));
         script.release();
         assert_eq!(script.contender.held_claim(), None);
-        script.gives_back(if script.claim.ticket.is_some() { Rows::Both } else { Rows::Entering });
+        script.gives_back();
     }
 }
 
@@ -162,12 +162,12 @@ fn contenders_ahead_come_from_the_last_whole_read() {
     assert_eq!(ahead(&script), [host(1, Some(7))]);
     // A new round still knows; a new acquisition does not.
     script.sleeps(s(58));
-    script.deletes(Rows::Both);
+    script.deletes();
     script.applied();
     script.announces();
     assert_eq!(ahead(&script), [host(1, Some(7))]);
     script.release();
-    script.gives_back(Rows::Entering);
+    script.gives_back();
     script.acquire(exclusive());
     assert_eq!(ahead(&script), []);
 }

@@ -14,7 +14,7 @@ fn fast_path_is_one_write_and_one_read() {
     script.is_held_for(TTL - s(1) - SKEW - ms(4));
     assert_eq!(script.ops.len(), 2);
     script.release();
-    script.gives_back(Rows::Entering);
+    script.gives_back();
 }
 
 #[test]
@@ -28,23 +28,11 @@ fn any_contender_that_is_seen_makes_it_draw() {
 
 #[test]
 fn ticket_is_above_all_that_are_seen() {
-    let absent = vec![queued(9, 41)[1].clone()];
-    let of_a_round_before = rows_of(&claim(2, 0, Some(41)))[1].clone();
-    let choosing_again = vec![choosing(2)[0].clone(), of_a_round_before];
-    for others in
-        [[queued(1, 41), choosing(2)], [queued(1, 40), absent], [queued(1, 40), choosing_again]]
-    {
+    for others in [[queued(1, 41), choosing(2)], [queued(1, 40), queued(2, 41)]] {
         let mut script = Script::looking(exclusive());
         script.sees(&others);
         script.draws(42);
     }
-}
-
-#[test]
-fn ticket_of_an_absent_contender_does_not_keep_it_out() {
-    let mut script = Script::looking(exclusive());
-    script.sees(&[vec![queued(9, 41)[1].clone()]]);
-    script.is_let_in();
 }
 
 #[test]
@@ -59,12 +47,12 @@ fn lone_ticket_is_admitted_on_the_lease() {
     script.sees(&[]);
     script.is_held_for(TTL - s(1) - SKEW - s(2));
     script.release();
-    script.gives_back(Rows::Both);
+    script.gives_back();
 }
 
 #[test]
 fn only_choosing_or_earlier_contenders_block() {
-    for others in [queued(6, 8), queued(1, 9), vec![queued(1, 1)[1].clone()]] {
+    for others in [queued(6, 8), queued(1, 9)] {
         let mut script = Script::settling(exclusive(), &[queued(1, 7)], 8);
         script.sees(&[others]);
         script.is_let_in();
@@ -90,15 +78,15 @@ fn without_its_own_rows_it_is_never_let_in() {
     for own in [Vec::new(), rows_of(&other_round), vec![odd]] {
         let mut script = Script::looking(exclusive());
         script.sees_only(&[own]);
-        script.fails(Failure::RowMissing, Rows::Entering);
+        script.fails(Failure::RowMissing);
     }
     let mine = Script::settling(exclusive(), &[queued(1, 7)], 8).claim;
-    let whole = rows_of(&mine);
-    let other_ticket = rows_of(&Claim { ticket: Some(9), ..mine });
-    for own in [Vec::new(), whole[..1].to_vec(), whole[1..].to_vec(), other_ticket] {
+    let [no_ticket, other_ticket] =
+        [None, Some(9)].map(|ticket| rows_of(&Claim { ticket, ..mine.clone() }));
+    for own in [Vec::new(), no_ticket, other_ticket] {
         let mut script = Script::settling(exclusive(), &[queued(1, 7)], 8);
         script.sees_only(&[own]);
-        script.fails(Failure::RowMissing, Rows::Both);
+        script.fails(Failure::RowMissing);
     }
 }
 
@@ -117,13 +105,13 @@ fn mark_at_or_after_round_restarts_acquisition_above_it() {
             script.sees_statics(&[mine], marked(mark));
             if enters {
                 if hidden {
-                    script.fails(Failure::RowMissing, Rows::Entering);
+                    script.fails(Failure::RowMissing);
                 } else {
                     script.is_let_in();
                 }
                 continue;
             }
-            script.deletes(Rows::Entering);
+            script.deletes();
             script.applied();
             script.announces();
             assert!(script.claim.round > mark, "the sweep hides no row of the new round");
@@ -156,9 +144,9 @@ fn mark_that_no_clock_shows_fails_acquisition() {
         script.sees_statics(&[], Statics { mark: Some(mark), ..Statics::default() });
         if fails {
             let ahead = Duration::from_micros((mark - script.told).unsigned_abs());
-            script.fails(Failure::MarkOutOfReach { ahead }, Rows::Entering);
+            script.fails(Failure::MarkOutOfReach { ahead });
         } else {
-            script.deletes(Rows::Entering);
+            script.deletes();
             script.applied();
             script.announces();
             assert!(script.claim.round > mark, "the new round is above it");
@@ -175,7 +163,7 @@ fn largest_number_there_is_leaves_no_ticket() {
     }
     let mut script = Script::looking(exclusive());
     script.sees(&[queued(1, i64::MAX)]);
-    script.fails(Failure::NoTicketLeft, Rows::Entering);
+    script.fails(Failure::NoTicketLeft);
 }
 
 #[test]
@@ -229,7 +217,7 @@ fn slow_look_is_sent_back_once() {
     script.stamp += 10 * SECOND;
     let mine = rows_of(&script.claim);
     script.sees_statics(&[mine], marked(began + 5 * SECOND));
-    script.deletes(Rows::Entering);
+    script.deletes();
     script.applied();
     script.announces();
     script.applied();

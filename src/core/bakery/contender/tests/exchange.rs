@@ -52,7 +52,7 @@ fn free_object_is_held_after_one_operation() {
     script.is_held_for(LEASE - ms(5));
     script.is_silent();
     script.release();
-    script.gives_back(Rows::Entering);
+    script.gives_back();
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn waiter_writes_its_rows_with_each_question() {
     script.sees(&[]);
     script.is_let_in();
     script.release();
-    script.gives_back(Rows::Both);
+    script.gives_back();
 }
 
 #[test]
@@ -136,11 +136,11 @@ fn refused_exchange_deletes_what_was_written() {
 
     let mut written = Script::exchanging(exclusive());
     written.read_fails(ReadFailure::Rejected);
-    written.fails(Failure::Rejected, Rows::Entering);
+    written.fails(Failure::Rejected);
 
     let mut asked = Script::waiting_and_exchanging();
     asked.written(WriteOutcome::Rejected);
-    asked.fails(Failure::Rejected, Rows::Both);
+    asked.fails(Failure::Rejected);
 }
 
 #[test]
@@ -152,6 +152,6 @@ fn rows_count_as_sent_with_the_last_question() {
     script.asks_again(Read::Entering(id(1)));
     let gone_by = terms().gone_by(script.now);
     script.release();
-    script.deletes(Rows::Both);
+    script.deletes();
     assert_eq!(script.contender.gone_by, gone_by);
 }

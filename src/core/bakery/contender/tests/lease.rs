@@ -4,15 +4,15 @@ use super::*;
 
 #[test]
 fn lease_that_ends_while_waiting_begins_a_new_round() {
-    for (mut script, rows) in [
-        (Script::announcing(exclusive()), Rows::Entering),
-        (Script::looking(exclusive()), Rows::Entering),
-        (Script::drawing(exclusive(), &[queued(1, 7)], 8), Rows::Both),
-        (Script::settling(exclusive(), &[queued(1, 7)], 8), Rows::Both),
-        (Script::waiting(exclusive()), Rows::Both),
+    for mut script in [
+        Script::announcing(exclusive()),
+        Script::looking(exclusive()),
+        Script::drawing(exclusive(), &[queued(1, 7)], 8),
+        Script::settling(exclusive(), &[queued(1, 7)], 8),
+        Script::waiting(exclusive()),
     ] {
         script.sleeps(LEASE);
-        script.deletes(rows);
+        script.deletes();
         script.applied();
         // With a larger round, as the script sees to.
         script.announces();
@@ -21,7 +21,7 @@ fn lease_that_ends_while_waiting_begins_a_new_round() {
         script.sees(&[]);
         script.is_held_for(LEASE);
         script.release();
-        script.gives_back(Rows::Entering);
+        script.gives_back();
     }
 }
 
@@ -30,29 +30,29 @@ fn answer_after_the_lease_is_not_taken() {
     let mut announcing = Script::announcing(exclusive());
     announcing.pass(LEASE);
     announcing.applied();
-    announcing.deletes(Rows::Entering);
+    announcing.deletes();
 
     let mut looking = Script::looking(exclusive());
     looking.pass(LEASE);
     looking.sees(&[]);
-    looking.deletes(Rows::Entering);
+    looking.deletes();
 
     let mut drawing = Script::drawing(exclusive(), &[queued(1, 7)], 8);
     drawing.pass(LEASE);
     drawing.applied();
-    drawing.deletes(Rows::Both);
+    drawing.deletes();
 
     let mut settling = Script::settling(exclusive(), &[queued(1, 7)], 8);
     settling.pass(LEASE);
     settling.sees(&[]);
-    settling.deletes(Rows::Both);
+    settling.deletes();
 
     let mut confirming = Script::waiting(exclusive());
     confirming.sees_only(&[]);
     confirming.reads(Read::Object);
     confirming.pass(LEASE);
     confirming.sees(&[]);
-    confirming.deletes(Rows::Both);
+    confirming.deletes();
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn late_ticket_does_not_outlive_its_announcement() {
     script.draws(1);
     script.pass(s(8));
     script.applied();
-    script.deletes(Rows::Both);
+    script.deletes();
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn holder_that_slept_too_long_is_lost() {
         let mut script = Script::held_with_ticket(exclusive());
         script.pass(LEASE);
         script.tell(input);
-        script.is_lost(Loss::Expired, Rows::Both);
+        script.is_lost(Loss::Expired);
     }
 }
 
@@ -91,7 +91,7 @@ fn lost_guard_is_never_held_again() {
     let renewal = script.outstanding();
     script.sleeps(LEASE - RENEWAL_DUE);
     script.loses(Loss::Expired);
-    script.deletes(Rows::Entering);
+    script.deletes();
     script.tell(ContenderInput::Written { op: renewal, outcome: WriteOutcome::Applied });
     script.is_silent();
     script.applied();
@@ -147,7 +147,7 @@ fn without_renewal_it_holds_for_one_lease() {
         script.is_silent();
     }
     script.sleeps(s(1));
-    script.is_lost(Loss::Expired, Rows::Both);
+    script.is_lost(Loss::Expired);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn late_renewal_does_not_count() {
     script.begins_to_renew();
     script.pass(LEASE - RENEWAL_DUE);
     script.applied();
-    script.is_lost(Loss::Expired, Rows::Entering);
+    script.is_lost(Loss::Expired);
 }
 
 #[test]
@@ -221,18 +221,18 @@ fn holder_without_rows_is_lost_and_writes_none() {
     let fresh: fn() -> Script = || Script::held_with_ticket(exclusive());
     let mine = fresh().claim;
     let other_round = Claim { round: mine.round - 1, ..mine.clone() };
-    let without_ticket = rows_of(&mine)[..1].to_vec();
+    let without_ticket = rows_of(&Claim { ticket: None, ..mine });
     for rows in [Vec::new(), rows_of(&other_round), without_ticket] {
         let mut before = fresh();
         before.sleeps(RENEWAL_DUE);
         before.reads(Read::Contender(ME));
         before.sees_only(std::slice::from_ref(&rows));
-        before.is_lost(Loss::RowMissing, Rows::Both);
+        before.is_lost(Loss::RowMissing);
 
         let mut after = fresh();
         after.renews();
         after.sees_only(&[rows]);
-        after.is_lost(Loss::RowMissing, Rows::Both);
+        after.is_lost(Loss::RowMissing);
     }
 }
 
@@ -245,12 +245,12 @@ fn waiter_whose_rows_are_gone_begins_a_new_round() {
     };
     let after = |script: &mut Script| script.renews_while_it_waits();
     let mine = Script::waiting(exclusive()).claim;
-    for rows in [Vec::new(), rows_of(&mine)[..1].to_vec()] {
+    for rows in [Vec::new(), rows_of(&Claim { ticket: None, ..mine })] {
         for comes_to_read in [&before as &dyn Fn(&mut Script), &after] {
             let mut script = Script::waiting(exclusive());
             comes_to_read(&mut script);
             script.sees_only(std::slice::from_ref(&rows));
-            script.deletes(Rows::Both);
+            script.deletes();
             script.applied();
             script.announces();
         }
@@ -271,7 +271,7 @@ fn no_renewal_goes_without_a_read() {
     // A holder that can't read loses its lease like one that can't write.
     before.pass(LEASE - RENEWAL_DUE);
     before.read_fails(ReadFailure::Failed);
-    before.is_lost(Loss::Expired, Rows::Entering);
+    before.is_lost(Loss::Expired);
 
     let mut after = Script::held(exclusive());
     after.renews();
@@ -304,7 +304,7 @@ fn of_two_holders_the_earlier_one_is_lost() {
         script.sees(&[rows_of(&other)]);
         if is_lost {
             let holder = format!("host {host}");
-            script.is_lost(Loss::Conflict { holder }, Rows::Entering);
+            script.is_lost(Loss::Conflict { holder });
         } else {
             script.is_silent();
         }
@@ -344,14 +344,14 @@ fn refused_renewal_ends_waiting_but_not_holding() {
     waiting.checks();
     waiting.puts();
     waiting.written(WriteOutcome::Rejected);
-    waiting.fails(Failure::Rejected, Rows::Both);
+    waiting.fails(Failure::Rejected);
 
     let mut unread = Script::waiting(exclusive());
     unread.pass(RENEWAL_DUE);
     unread.sees_only(&[queued(1, 7)]);
     unread.reads(Read::Contender(ME));
     unread.read_fails(ReadFailure::Rejected);
-    unread.fails(Failure::Rejected, Rows::Both);
+    unread.fails(Failure::Rejected);
 
     let mut held = Script::held(exclusive());
     held.begins_to_renew();
@@ -359,7 +359,7 @@ fn refused_renewal_ends_waiting_but_not_holding() {
     held.sleeps(ms(10));
     held.writes_again();
     held.sleeps(LEASE - RENEWAL_DUE - ms(10));
-    held.is_lost(Loss::Expired, Rows::Entering);
+    held.is_lost(Loss::Expired);
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn holder_confirms_its_rows_when_asked() {
         script.tell(ContenderInput::Confirm);
         script.reads(Read::Contender(ME));
         script.sees_only(&[]);
-        script.is_lost(Loss::RowMissing, Rows::Entering);
+        script.is_lost(Loss::RowMissing);
     }
 }
 

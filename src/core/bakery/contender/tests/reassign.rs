@@ -72,7 +72,7 @@ fn rows_that_may_be_shorter_count_no_longer() {
     script.written(WriteOutcome::Unknown);
     script.pass(s(8));
     script.tell(ContenderInput::Tick);
-    script.is_lost(Loss::Expired, Rows::Entering);
+    script.is_lost(Loss::Expired);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn longer_rows_count_once_acknowledged() {
     script.puts();
     script.pass(s(8));
     script.applied();
-    script.is_lost(Loss::Expired, Rows::Entering);
+    script.is_lost(Loss::Expired);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn without_renewal_nothing_is_written_after_the_turn_before() {
 
     for mut script in [writing, retrying] {
         script.sleeps(LEASE - RENEWAL_DUE);
-        script.is_lost(Loss::Expired, Rows::Entering);
+        script.is_lost(Loss::Expired);
     }
 
     let mut verifying = Script::held(exclusive());
@@ -129,7 +129,7 @@ fn without_renewal_nothing_is_written_after_the_turn_before() {
     verifying.is_reassigned(TTL, false);
     verifying.sees(&[]);
     verifying.sleeps(LEASE);
-    verifying.is_lost(Loss::Expired, Rows::Entering);
+    verifying.is_lost(Loss::Expired);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn write_that_was_sent_before_a_place_rests_counts() {
     script.reads(Read::Object);
     script.sees(&[]);
     script.sleeps(LEASE);
-    script.is_lost(Loss::Expired, Rows::Entering);
+    script.is_lost(Loss::Expired);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn lost_place_keeps_its_rows_until_the_release() {
         script.is_silent();
     }
     script.release();
-    script.gives_back(Rows::Both);
+    script.gives_back();
 }
 
 #[test]

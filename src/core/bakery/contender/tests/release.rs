@@ -6,31 +6,31 @@ use super::*;
 /// 15 s on the way.
 const GONE: Duration = s(76);
 
-/// Every state that has rows, with its operation outstanding, and what a release must delete.
-fn states() -> Vec<(Script, Rows)> {
+/// Every state that has rows, with its operation outstanding.
+fn states() -> Vec<Script> {
     let mut renewing = Script::held_with_ticket(exclusive());
     renewing.begins_to_renew();
     let mut verifying = Script::held(exclusive());
     verifying.renews();
     vec![
-        (Script::announcing(exclusive()), Rows::Entering),
-        (Script::looking(exclusive()), Rows::Entering),
-        (Script::drawing(exclusive(), &[queued(1, 7)], 8), Rows::Both),
-        (Script::settling(exclusive(), &[queued(1, 7)], 8), Rows::Both),
-        (Script::waiting(exclusive()), Rows::Both),
-        (Script::held(exclusive()), Rows::Entering),
-        (Script::held_with_ticket(exclusive()), Rows::Both),
-        (renewing, Rows::Both),
-        (verifying, Rows::Entering),
+        Script::announcing(exclusive()),
+        Script::looking(exclusive()),
+        Script::drawing(exclusive(), &[queued(1, 7)], 8),
+        Script::settling(exclusive(), &[queued(1, 7)], 8),
+        Script::waiting(exclusive()),
+        Script::held(exclusive()),
+        Script::held_with_ticket(exclusive()),
+        renewing,
+        verifying,
     ]
 }
 
 #[test]
 fn every_state_can_be_left_and_late_answers_change_nothing() {
-    for (mut script, rows) in states() {
+    for mut script in states() {
         let superseded = script.outstanding();
         script.release();
-        script.deletes(rows);
+        script.deletes();
         for outcome in [WriteOutcome::Applied, WriteOutcome::Unknown, WriteOutcome::Rejected] {
             script.tell(ContenderInput::Written { op: superseded, outcome });
         }
@@ -49,7 +49,7 @@ fn every_state_can_be_left_and_late_answers_change_nothing() {
         script.sees(&[]);
         script.is_let_in();
         script.release();
-        script.gives_back(Rows::Entering);
+        script.gives_back();
     }
 }
 
@@ -71,7 +71,7 @@ fn release_of_a_waiter_is_reported_above_the_last_one() {
     script.sees_statics(&[mine], Statics { last_release: Some(before), mark: None });
     script.is_let_in();
     script.release();
-    let told = script.deletes(Rows::Both).expect("it waited");
+    let told = script.deletes().expect("it waited");
     assert_eq!((told.client, told.round), (ME.client, script.claim.round));
     assert_eq!(told.stamp, before.stamp + 1);
 
@@ -79,7 +79,7 @@ fn release_of_a_waiter_is_reported_above_the_last_one() {
     first.sees(&[]);
     first.is_let_in();
     first.release();
-    let told = first.deletes(Rows::Both).expect("it waited");
+    let told = first.deletes().expect("it waited");
     assert_eq!(told.stamp, first.writes.last().expect("it was deleted").stamp);
 }
 
@@ -88,14 +88,14 @@ fn others_tell_nothing_of_their_release() {
     let mut shared = next_in_line(Acquire { mode: Mode::Shared, ..exclusive() });
     shared.sees(&[]);
     shared.is_let_in();
-    for (mut script, rows) in [
-        (Script::held(exclusive()), Rows::Entering),
-        (Script::held_with_ticket(exclusive()), Rows::Both),
-        (Script::waiting(exclusive()), Rows::Both),
-        (shared, Rows::Both),
+    for mut script in [
+        Script::held(exclusive()),
+        Script::held_with_ticket(exclusive()),
+        Script::waiting(exclusive()),
+        shared,
     ] {
         script.release();
-        assert_eq!(script.deletes(rows), None);
+        assert_eq!(script.deletes(), None);
     }
 }
 
@@ -104,24 +104,24 @@ fn state_that_waits_to_try_again_can_be_left() {
     let mut announcing = Script::announcing(exclusive());
     announcing.written(WriteOutcome::Unknown);
     announcing.release();
-    announcing.gives_back(Rows::Entering);
+    announcing.gives_back();
 
     let mut drawing = Script::drawing(exclusive(), &[queued(1, 7)], 8);
     drawing.written(WriteOutcome::NotApplied);
     drawing.release();
-    drawing.gives_back(Rows::Both);
+    drawing.gives_back();
 
     let mut waiting = Script::waiting(exclusive());
     waiting.sees_only(&[queued(1, 7)]);
     waiting.release();
-    waiting.gives_back(Rows::Both);
+    waiting.gives_back();
 }
 
 #[test]
 fn delete_keeps_its_stamp_until_acknowledged() {
-    for (mut script, rows) in states() {
+    for mut script in states() {
         script.release();
-        script.deletes(rows);
+        script.deletes();
         for outcome in [WriteOutcome::Unknown, WriteOutcome::NotApplied, WriteOutcome::Rejected] {
             script.written(outcome);
             script.wakes();
@@ -139,7 +139,7 @@ fn delete_is_repeated_until_rows_expire() {
     let last_sent = script.now;
     script.pass(s(1));
     script.release();
-    script.deletes(Rows::Entering);
+    script.deletes();
     let mut tries = 1;
     loop {
         script.pass(ms(100));
@@ -158,9 +158,9 @@ fn delete_is_repeated_until_rows_expire() {
 
 #[test]
 fn delete_that_is_never_answered_ends_with_the_rows() {
-    for (mut script, rows) in states() {
+    for mut script in states() {
         script.release();
-        script.deletes(rows);
+        script.deletes();
         script.wakes();
         script.says(ContenderEvent::Released);
         assert!(script.contender.is_idle());
@@ -171,10 +171,10 @@ fn delete_that_is_never_answered_ends_with_the_rows() {
 fn stale_ticket_is_not_deleted_again() {
     let mut script = Script::waiting(exclusive());
     script.release();
-    script.gives_back(Rows::Both);
+    script.gives_back();
     script.acquire(exclusive());
     script.release();
-    script.gives_back(Rows::Entering);
+    script.gives_back();
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn restart_can_be_cancelled() {
     let restarting = || {
         let mut script = Script::looking(exclusive());
         script.sleeps(s(58));
-        script.deletes(Rows::Entering);
+        script.deletes();
         script
     };
     let mut before_it_begins = restarting();
@@ -194,14 +194,14 @@ fn restart_can_be_cancelled() {
     once_begun.applied();
     once_begun.announces();
     once_begun.release();
-    once_begun.gives_back(Rows::Entering);
+    once_begun.gives_back();
 }
 
 #[test]
 fn restart_waits_until_the_old_rows_are_gone() {
     let mut script = Script::looking(exclusive());
     script.sleeps(s(58));
-    script.deletes(Rows::Entering);
+    script.deletes();
     script.sleeps(GONE - s(58));
     script.announces();
     script.applied();
@@ -215,17 +215,17 @@ fn contender_that_slept_past_every_ttl_still_deletes() {
         held.pass(s(3_600));
         held.tell(input);
         held.loses(Loss::Expired);
-        held.deletes(Rows::Both);
+        held.deletes();
         held.sleeps(TIME_IN_FLIGHT);
         held.says(ContenderEvent::Released);
     }
     // A restart that is due already, and is cancelled at once.
     let mut restarting = Script::looking(exclusive());
     restarting.sleeps(s(58));
-    restarting.deletes(Rows::Entering);
+    restarting.deletes();
     restarting.pass(s(3_600));
     restarting.release();
-    restarting.gives_back(Rows::Entering);
+    restarting.gives_back();
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn release_may_be_repeated() {
     let mut script = Script::held(Acquire { renew: false, ..exclusive() });
     script.sleeps(s(58));
     script.loses(Loss::Expired);
-    script.deletes(Rows::Entering);
+    script.deletes();
     script.release();
     script.is_silent();
     script.applied();
@@ -252,7 +252,7 @@ fn idle_one_has_nothing_to_give_back() {
 fn release_that_time_ends_is_reported_once() {
     let mut script = Script::held(exclusive());
     script.release();
-    script.deletes(Rows::Entering);
+    script.deletes();
     script.written(WriteOutcome::Unknown);
     // The machine sleeps until the rows are gone in any case.
     script.now += TTL * 10;

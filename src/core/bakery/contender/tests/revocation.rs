@@ -4,10 +4,7 @@ use super::*;
 
 #[test]
 fn revoked_holder_holds_until_its_release() {
-    for (mut script, rows) in [
-        (Script::held(exclusive()), Rows::Entering),
-        (Script::held_with_ticket(exclusive()), Rows::Both),
-    ] {
+    for mut script in [Script::held(exclusive()), Script::held_with_ticket(exclusive())] {
         let round = script.claim.round;
         script.renews();
         script.sees_revoked(round, &[]);
@@ -16,7 +13,7 @@ fn revoked_holder_holds_until_its_release() {
         script.tell(ContenderInput::Renew);
         script.is_silent();
         script.release();
-        script.gives_back(rows);
+        script.gives_back();
     }
 }
 
@@ -28,7 +25,7 @@ fn revoked_holder_is_lost_when_its_lease_ends() {
     script.sees_revoked(round, &[]);
     script.says(ContenderEvent::Expiring(revocation(round)));
     script.sleeps(LEASE);
-    script.is_lost(Loss::Revoked(revocation(round)), Rows::Entering);
+    script.is_lost(Loss::Revoked(revocation(round)));
 }
 
 #[test]
@@ -41,7 +38,7 @@ fn holder_that_confirms_finds_it_at_once() {
     script.says(ContenderEvent::Expiring(revocation(round)));
     script.says(ContenderEvent::Confirmed);
     script.release();
-    script.gives_back(Rows::Entering);
+    script.gives_back();
 }
 
 #[test]
@@ -52,7 +49,7 @@ fn holder_that_is_removed_by_force_has_lost_it() {
     script.revoked_row_seen = true;
     let forced = Revocation { kind: RevokeKind::Force, ..revocation(round) };
     script.sees(&[vec![StoredRow::revoked(&forced)]]);
-    script.is_lost(Loss::Revoked(forced), Rows::Entering);
+    script.is_lost(Loss::Revoked(forced));
 }
 
 #[test]
@@ -60,25 +57,25 @@ fn waiter_leaves_at_the_read_that_shows_its_revocation() {
     let mut looking = Script::looking(exclusive());
     let round = looking.claim.round;
     looking.sees_revoked(round, &[]);
-    looking.fails(Failure::Revoked(revocation(round)), Rows::Entering);
+    looking.fails(Failure::Revoked(revocation(round)));
 
     let mut settling = Script::settling(exclusive(), &[queued(1, 7)], 8);
     let round = settling.claim.round;
     settling.sees_revoked(round, &[]);
-    settling.fails(Failure::Revoked(revocation(round)), Rows::Both);
+    settling.fails(Failure::Revoked(revocation(round)));
 
     let mut confirming = Script::waiting(exclusive());
     let round = confirming.claim.round;
     confirming.sees_only(&[]);
     confirming.reads(Read::Object);
     confirming.sees_revoked(round, &[]);
-    confirming.fails(Failure::Revoked(revocation(round)), Rows::Both);
+    confirming.fails(Failure::Revoked(revocation(round)));
 
     let mut renewing = Script::waiting(exclusive());
     let round = renewing.claim.round;
     renewing.renews_while_it_waits();
     renewing.sees_revoked(round, &[]);
-    renewing.fails(Failure::Revoked(revocation(round)), Rows::Both);
+    renewing.fails(Failure::Revoked(revocation(round)));
 }
 
 #[test]
@@ -88,7 +85,7 @@ fn it_counts_when_the_rows_are_gone_too() {
     script.renews();
     script.revoked_row_seen = true;
     script.sees_only(&[vec![StoredRow::revoked(&revocation(round))]]);
-    script.is_lost(Loss::Revoked(revocation(round)), Rows::Entering);
+    script.is_lost(Loss::Revoked(revocation(round)));
 }
 
 #[test]
@@ -99,7 +96,7 @@ fn round_that_is_over_is_not_meant() {
     script.is_held_for(s(58));
     script.release();
     // The row of no use any more goes along.
-    script.gives_back(Rows::Entering);
+    script.gives_back();
 
     script.acquire(exclusive());
     script.applied();
@@ -107,7 +104,7 @@ fn round_that_is_over_is_not_meant() {
     script.sees(&[]);
     script.is_held_for(s(58));
     script.release();
-    script.gives_back(Rows::Entering);
+    script.gives_back();
 }
 
 #[test]

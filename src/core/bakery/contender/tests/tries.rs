@@ -16,15 +16,15 @@ fn free_lock_is_got() {
 fn behind_a_ticket_it_is_taken() {
     let mut looking = Script::looking(a_try());
     looking.sees(&[queued(1, 7)]);
-    looking.is_taken(Rows::Entering);
+    looking.is_taken();
 
     let mut settling = Script::settling(a_try(), &[choosing(1)], 1);
     settling.sees(&[queued(1, 1)]);
-    settling.is_taken(Rows::Both);
+    settling.is_taken();
 
     let mut asking = asking();
     asking.sees_only(&[queued(1, 1)]);
-    asking.is_taken(Rows::Both);
+    asking.is_taken();
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn stuck_chooser_is_polled_for_20ms() {
         script.reads(Read::Contender(id(1)));
     }
     script.sleeps(ms(1));
-    script.is_taken(Rows::Both);
+    script.is_taken();
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn slow_doorway_limits_choosing_to_100ms() {
         script.pass(ms(patience - 1));
         script.sees_only(&[choosing(1)]);
         script.sleeps(ms(1));
-        script.is_taken(Rows::Both);
+        script.is_taken();
     }
 }
 
@@ -67,7 +67,7 @@ fn slow_doorway_limits_choosing_to_100ms() {
 fn time_is_over_even_while_an_answer_is_out() {
     let mut script = asking();
     script.sleeps(ms(20));
-    script.is_taken(Rows::Both);
+    script.is_taken();
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn of_two_tries_that_draw_the_same_number_one_wins() {
     winner.is_let_in();
     let mut loser = Script::settling(a_try(), &[choosing(4)], 1);
     loser.sees(&[queued(4, 1)]);
-    loser.is_taken(Rows::Both);
+    loser.is_taken();
 }
 
 #[test]
@@ -105,13 +105,13 @@ fn limited_ones_that_leave_room_do_not_take_it() {
 fn lease_that_ends_begins_a_new_round_here_too() {
     let mut script = Script::looking(a_try());
     script.sleeps(s(58));
-    script.deletes(Rows::Entering);
+    script.deletes();
     script.applied();
     script.announces();
     script.applied();
     script.reads(Read::Object);
     script.sees(&[queued(1, 7)]);
-    script.is_taken(Rows::Entering);
+    script.is_taken();
 }
 
 /// Has number 1, and asks whether host 1 is still choosing.

@@ -84,12 +84,12 @@ fn newcomers_are_never_added() {
 #[test]
 fn confirming_read_must_show_its_own_rows() {
     let mine = Script::waiting(exclusive()).claim;
-    for own in [Vec::new(), rows_of(&mine)[..1].to_vec()] {
+    for own in [Vec::new(), rows_of(&Claim { ticket: None, ..mine })] {
         let mut script = Script::waiting(exclusive());
         script.sees_only(&[]);
         script.reads(Read::Object);
         script.sees_only(&[own]);
-        script.deletes(Rows::Both);
+        script.deletes();
         script.applied();
         script.announces();
     }
@@ -234,11 +234,11 @@ fn read_that_fails_is_repeated() {
 fn read_that_is_refused_ends_it() {
     let mut looking = Script::looking(exclusive());
     looking.read_fails(ReadFailure::Rejected);
-    looking.fails(Failure::Rejected, Rows::Entering);
+    looking.fails(Failure::Rejected);
 
     let settling = Script::settling(exclusive(), &[queued(1, 7)], 8);
     for mut script in [settling, Script::waiting(exclusive())] {
         script.read_fails(ReadFailure::Rejected);
-        script.fails(Failure::Rejected, Rows::Both);
+        script.fails(Failure::Rejected);
     }
 }
