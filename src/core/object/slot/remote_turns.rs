@@ -71,6 +71,8 @@ enum State {
         keeper: KeeperId,
         /// How many were ahead when it last said so.
         ahead: u32,
+        /// It is late with its first answer: the client waits in the table, too.
+        is_late: bool,
     },
     /// The client has a turn of this keeper.
     Inside { keeper: KeeperId, turn: TurnId, sublease: Lease },
@@ -283,7 +285,7 @@ impl Slot {
         let ttl = first.acquire.terms.ttl();
         let is_try = first.acquire.patience == Patience::Try;
         let least = first.at_least;
-        self.remote_turns.state = State::Asking { keeper, ahead: 0 };
+        self.remote_turns.state = State::Asking { keeper, ahead: 0, is_late: false };
         self.keeper.handle(now.of_turns(), KeeperInput::Asking(true));
         let guest = self.remote_turns.guest(now, keeper);
         guest.handle(now.of_turns(), GuestInput::Ask { ttl, is_try, least });
@@ -295,7 +297,8 @@ impl Slot {
         self.remote_turns.state = State::Idle;
     }
 
-    /// Acquires through the table if the line still wants a place and has no keeper.
+    /// Acquires through the table if the line still wants a place, and has no keeper or one that
+    /// has not answered yet.
     pub(super) fn go_on_in_table(&mut self, now: Now) {
         if self.remote_turns.is_last_resort {
             let asks =
@@ -307,7 +310,13 @@ impl Slot {
             }
             return;
         }
-        let is_idle = self.remote_turns.state == State::Idle && self.contender.is_idle();
+        let waits_elsewhere = match self.remote_turns.state {
+            State::Idle | State::Asking { is_late: true, .. } => false,
+            State::Asking { is_late: false, .. } | State::Inside { .. } | State::Back { .. } => {
+                true
+            }
+        };
+        let is_idle = !waits_elsewhere && self.contender.is_idle();
         let is_lost = SeededBug::NoWayBack.is_planted();
         if !is_lost && self.keeper.wants_place() && is_idle {
             self.acquire_in_table(now);
@@ -371,7 +380,7 @@ impl Slot {
                 if let State::Asking { keeper: asked, .. } = self.remote_turns.state
                     && asked == keeper
                 {
-                    self.remote_turns.state = State::Asking { keeper, ahead };
+                    self.remote_turns.state = State::Asking { keeper, ahead, is_late: false };
                     self.note_keeper(now, keeper);
                     self.leave_table(now);
                 }
@@ -389,6 +398,14 @@ impl Slot {
             GuestEvent::Lost(loss) => {
                 self.remote_turns.state = State::Idle;
                 self.place_is_lost(now, &Loss::Guest(loss));
+            }
+            GuestEvent::Late => {
+                if let State::Asking { keeper: asked, is_late, .. } = &mut self.remote_turns.state
+                    && *asked == keeper
+                {
+                    *is_late = true;
+                    self.go_on_in_table(now);
+                }
             }
             GuestEvent::Elsewhere => {
                 self.remote_turns.remembered = None;
