@@ -90,6 +90,17 @@ fn late_keeper_is_waited_for_once_the_table_is_left() {
 }
 
 #[test]
+fn contender_that_began_later_is_not_asked_for_a_second() {
+    let mut world = World::of(1);
+    world.is_held_by_stranger(stranger(0), i64::MAX / 2, Mode::Exclusive);
+    world.asks(0, wants(1));
+    world.passes(ms(990));
+    assert_eq!(world.connections(0), 0);
+    world.passes(s(5));
+    assert_eq!(world.connections(0), 1);
+}
+
+#[test]
 fn only_callers_that_wait_alone_ask_a_keeper() {
     let mut world = World::of(2);
     let turn = guest_turn(&mut world);
