@@ -341,7 +341,7 @@ impl Slot {
     fn answered(&mut self, now: Now, input: bakery::ContenderInput) {
         self.contender.handle(now.of_contender(), input);
         self.settle(now);
-        self.look_for_keeper();
+        self.look_for_keeper(now);
     }
 
     /// Takes a caller out of the line; it is no longer among the callers.

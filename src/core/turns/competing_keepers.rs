@@ -26,9 +26,13 @@ impl CompetingKeepers {
         self.before = std::mem::take(&mut self.last);
     }
 
-    /// Whether a client contended two rounds ago; asked about one that contends now, after a round.
-    pub(crate) fn contain(&self, client: KeeperId) -> bool {
-        self.before.contains(&client)
+    /// Whether another client, which contends now, takes over the guests of the client `own`: it
+    /// contended in the round before the last.
+    ///
+    /// Of two lines always the same one stays. A keeper comes back behind the other one, so without
+    /// an order each line would be disbanded for the next, and none would stay.
+    pub(crate) fn take_over(&self, own: KeeperId, client: KeeperId) -> bool {
+        client < own && self.before.contains(&client)
     }
 }
 
@@ -41,12 +45,24 @@ mod tests {
         let mut competing_keepers = CompetingKeepers::default();
         competing_keepers.next_round();
         competing_keepers.seen([7].into_iter());
-        assert!(!competing_keepers.contain(7), "it may be a newcomer");
+        assert!(!competing_keepers.take_over(9, 7), "it may be a newcomer");
         competing_keepers.next_round();
-        assert!(competing_keepers.contain(7));
+        assert!(competing_keepers.take_over(9, 7));
         competing_keepers.seen([8].into_iter());
         competing_keepers.next_round();
-        assert!(!competing_keepers.contain(7), "it was not there in the last round");
-        assert!(competing_keepers.contain(8));
+        assert!(!competing_keepers.take_over(9, 7), "it was not there in the last round");
+        assert!(competing_keepers.take_over(9, 8));
+    }
+
+    #[test]
+    fn line_of_the_smallest_id_stays() {
+        let mut competing_keepers = CompetingKeepers::default();
+        competing_keepers.seen([7, 9].into_iter());
+        competing_keepers.next_round();
+        competing_keepers.next_round();
+        competing_keepers.seen([7, 9].into_iter());
+        competing_keepers.next_round();
+        assert!(competing_keepers.take_over(8, 7));
+        assert!(!competing_keepers.take_over(8, 9));
     }
 }

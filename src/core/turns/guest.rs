@@ -23,8 +23,13 @@ const ASK_OFTEN: Duration = Duration::from_millis(250);
 /// How many in the line ask more often.
 const ASKING_OFTEN: u32 = 2;
 
-/// A keeper that does not answer the first time within this time is left for the table.
+/// A keeper that does not answer the first time within this time is late: its client waits in the
+/// table too, and a try leaves it.
 const FIRST_ANSWER_MAX: Duration = Duration::from_millis(20);
+
+/// A keeper that has not answered at all is left after this time. For a crowd on few processors it
+/// may need seconds; a client that left it sooner would ask the next one, which needs no less.
+const LATE_MAX: Duration = Duration::from_secs(2);
 
 /// A keeper that answered before and is silent for this long is left.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
@@ -112,6 +117,8 @@ pub(crate) enum GuestEvent {
     Token(i64),
     /// The turn is lost. Final.
     Lost(GuestLoss),
+    /// The keeper is slow to answer: wait for it in the table.
+    Late,
     /// There is no turn at this keeper: continue in the table.
     Elsewhere,
 }
@@ -144,13 +151,25 @@ struct Asking {
     unanswered_since: Option<Duration>,
     /// Whether it answered this request before, or has just given a turn.
     is_answered: bool,
+    /// Whether it was reported as late.
+    is_late: bool,
 }
 
 impl Asking {
     /// When the keeper is left.
     fn patience_ends(&self) -> Option<Duration> {
-        let patience = if self.is_answered { SILENCE_MAX } else { FIRST_ANSWER_MAX };
+        let patience = match (self.is_try, self.is_answered) {
+            (_, true) => SILENCE_MAX,
+            (true, false) => FIRST_ANSWER_MAX,
+            (false, false) => LATE_MAX,
+        };
         self.unanswered_since.map(|since| since + patience)
+    }
+
+    /// When the keeper is late.
+    fn late(&self) -> Option<Duration> {
+        let since = self.unanswered_since.filter(|_| !self.is_answered && !self.is_late);
+        since.map(|since| since + FIRST_ANSWER_MAX)
     }
 }
 
@@ -239,7 +258,8 @@ impl Guest {
         let own = match &self.state {
             State::Idle => None,
             State::Asking(asking) => {
-                Some(asking.patience_ends().map_or(asking.next, |ends| ends.min(asking.next)))
+                let due = [Some(asking.next), asking.late(), asking.patience_ends()];
+                due.into_iter().flatten().min()
             }
             State::Inside(inside) => {
                 let next = inside.renewal().map_or(inside.until, |due| due.min(inside.until));
@@ -328,6 +348,7 @@ impl Guest {
             unanswered_since: None,
             // It delays its answer to one that has just returned a turn.
             is_answered: self.returning.is_some(),
+            is_late: false,
         });
     }
 
@@ -468,7 +489,7 @@ impl Guest {
     // Changes by time alone.
 
     fn expire(&mut self, now: Now) {
-        match &self.state {
+        match &mut self.state {
             State::Inside(inside) if now.elapsed >= inside.until => {
                 let (turn, until) = (inside.turn, inside.until);
                 let asked = inside.is_expiring;
@@ -482,6 +503,10 @@ impl Guest {
             {
                 self.leave(now);
                 self.event(GuestEvent::Elsewhere);
+            }
+            State::Asking(asking) if asking.late().is_some_and(|late| now.elapsed >= late) => {
+                asking.is_late = true;
+                self.event(GuestEvent::Late);
             }
             State::Idle | State::Asking(_) | State::Inside(_) => {}
         }

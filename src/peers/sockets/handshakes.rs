@@ -1,6 +1,7 @@
 //! Connections whose other end has not said yet who it is.
 //!
-//! Anybody can make them, so they are few: in all, and from one address. Beyond the first limit
+//! Anybody can make them, so they are few: in all, and from one address; more from this machine,
+//! whose processes are few and come at once for a lock that all want. Beyond the first limit
 //! connections wait until they are accepted; beyond the second they are closed at once, since they
 //! would keep out those from other addresses.
 
@@ -18,6 +19,9 @@ const ALL_MAX: usize = 256;
 
 /// How many of them may be with one address.
 pub(super) const OF_ADDRESS_MAX: usize = 8;
+
+/// How many of them may be with this machine.
+const OF_MACHINE_MAX: usize = 64;
 
 /// The handshakes that are under way.
 pub(super) struct Handshakes {
@@ -66,7 +70,8 @@ impl Handshakes {
         let address = network(address);
         let mut addresses = lock(&self.addresses);
         let count = addresses.entry(address).or_default();
-        if *count >= OF_ADDRESS_MAX {
+        let most = if address.is_loopback() { OF_MACHINE_MAX } else { OF_ADDRESS_MAX };
+        if *count >= most {
             return None;
         }
         *count += 1;
@@ -128,6 +133,24 @@ mod tests {
         drop((under_way, other));
         assert!(lock(&handshakes.addresses).is_empty(), "nothing is left of those that ended");
         assert_eq!(handshakes.places.available_permits(), ALL_MAX);
+    }
+
+    // Goal: as many processes of this machine connect at once as a crowd has, and some places are
+    // left for others.
+    // Method: begin as many from this machine as may be under way.
+    #[tokio::test]
+    async fn more_handshakes_of_this_machine_are_under_way() {
+        let handshakes = Handshakes::default();
+        let begin = async |text: &str| {
+            let place = Arc::clone(&handshakes.places).acquire_owned().await;
+            handshakes.begin(address(text), place.expect("it is open"))
+        };
+        let mut under_way = Vec::new();
+        for _ in 0..OF_MACHINE_MAX {
+            under_way.push(begin("127.0.0.1").await.expect("there is room"));
+        }
+        assert!(begin("127.0.0.1").await.is_none());
+        assert!(begin("192.0.2.1").await.is_some());
     }
 
     #[test]

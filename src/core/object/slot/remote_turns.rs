@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use super::holders::Holder;
 use super::{SLOT_OF_TURNS, Slot};
-use crate::core::bakery::{Acquire, ContenderId, ContenderInput, Lease, Mode, Patience, SeededBug};
+use crate::core::bakery::{
+    Acquire, ContenderId, ContenderInput, Lease, Mode, Patience, SeededBug, SeenContender,
+};
 use crate::core::object::io::{Caller, Expiring, Loss, Now, Output, Refusal};
 use crate::core::turns::{
     Guest, GuestEvent, GuestInput, GuestOutput, KeeperId, KeeperInput, Request, Response,
@@ -23,6 +25,10 @@ const ASKED_MAX: usize = 8;
 /// others this much later: it finds one of the first there, whose line it can join.
 const BACK_AT_ONCE: u32 = 8;
 const BACK_APART: Duration = Duration::from_millis(5);
+
+/// A contender that announced itself later and has no ticket is not asked within this time, in µs:
+/// it asks this one itself, and of two that ask each other both refuse guests.
+const LATER_ONES_AFTER: i64 = 1_000_000;
 
 /// A keeper that served the client within this time probably still has the object.
 const REMEMBERED_FOR: Duration = Duration::from_secs(1);
@@ -41,6 +47,8 @@ pub(super) struct RemoteTurns {
     is_last_resort: bool,
     /// The clients that were asked for the present acquisition.
     asked: Vec<KeeperId>,
+    /// When the present acquisition in the table began, as a stamp.
+    announced: i64,
     /// The keeper that served the client last, and when it answered.
     remembered: Option<Remembered>,
 }
@@ -71,6 +79,8 @@ enum State {
         keeper: KeeperId,
         /// How many were ahead when it last said so.
         ahead: u32,
+        /// It is late with its first answer: the client waits in the table, too.
+        is_late: bool,
     },
     /// The client has a turn of this keeper.
     Inside { keeper: KeeperId, turn: TurnId, sublease: Lease },
@@ -140,6 +150,18 @@ impl RemoteTurns {
         output
     }
 
+    /// Whether another contender will probably be let in after this client.
+    fn comes_later(&self, now: Now, seen: &SeenContender) -> bool {
+        seen.ticket.is_none()
+            && seen.round.is_some_and(|round| round > self.announced)
+            && now.stamp < self.announced.saturating_add(LATER_ONES_AFTER)
+    }
+
+    /// Notes that the client acquires through the table from now on.
+    pub(super) fn note_announced(&mut self, now: Now) {
+        self.announced = now.stamp;
+    }
+
     /// The guest of a keeper. Its requests have larger numbers than all before, as stamps do.
     fn guest(&mut self, now: Now, keeper: KeeperId) -> &mut Guest {
         let last_request = self.last_request.max(now.stamp.unsigned_abs());
@@ -172,7 +194,7 @@ impl Slot {
     /// this client says so at once.
     ///
     /// With a line of guests, only to one that keeps a line, too: then the lines become one.
-    pub(super) fn look_for_keeper(&mut self) {
+    pub(super) fn look_for_keeper(&mut self, now: Now) {
         let remote_turns = &self.remote_turns;
         let is_busy = remote_turns.connecting.is_some() || remote_turns.asked.len() >= ASKED_MAX;
         if is_busy || !self.settings.has_network || self.id.slot != SLOT_OF_TURNS {
@@ -183,9 +205,12 @@ impl Slot {
         if !self.contender.is_acquiring() || !(has_guests || self.may_be_guest()) {
             return;
         }
-        let first = self.first_ahead(|client| {
+        let first = self.first_ahead(|seen| {
+            let client = seen.contender.client;
             let is_new = !remote_turns.asked.contains(&client);
-            is_new && (!has_guests || self.competing_keepers.contain(client))
+            is_new
+                && !remote_turns.comes_later(now, seen)
+                && (!has_guests || self.competing_keepers.take_over(self.id.client, client))
         });
         if let Some(keeper) = first {
             self.connect(keeper, false);
@@ -194,10 +219,10 @@ impl Slot {
 
     /// The client of the contender ahead that began first, of those that may keep the place for
     /// others and suit.
-    fn first_ahead(&self, suits: impl Fn(KeeperId) -> bool) -> Option<KeeperId> {
+    fn first_ahead(&self, suits: impl Fn(&SeenContender) -> bool) -> Option<KeeperId> {
         let others = self.contender.ahead().iter().filter(|seen| {
             let ContenderId { client, slot, .. } = seen.contender;
-            client != self.id.client && slot == SLOT_OF_TURNS && suits(client)
+            client != self.id.client && slot == SLOT_OF_TURNS && suits(seen)
         });
         let first = others.min_by_key(|seen| seen.round.unwrap_or(i64::MAX));
         first.map(|seen| seen.contender.client)
@@ -235,7 +260,7 @@ impl Slot {
         if self.remote_turns.connecting.take_if(|it| *it == keeper).is_none() {
             return;
         }
-        if is_reachable && self.competing_keepers.contain(keeper) {
+        if is_reachable && self.competing_keepers.take_over(self.id.client, keeper) {
             self.keeper.handle(now.of_turns(), KeeperInput::Disband);
             self.settle(now);
         }
@@ -243,7 +268,7 @@ impl Slot {
             self.ask(now, keeper);
         } else {
             self.go_on_in_table(now);
-            self.look_for_keeper();
+            self.look_for_keeper(now);
         }
         self.settle(now);
     }
@@ -283,7 +308,7 @@ impl Slot {
         let ttl = first.acquire.terms.ttl();
         let is_try = first.acquire.patience == Patience::Try;
         let least = first.at_least;
-        self.remote_turns.state = State::Asking { keeper, ahead: 0 };
+        self.remote_turns.state = State::Asking { keeper, ahead: 0, is_late: false };
         self.keeper.handle(now.of_turns(), KeeperInput::Asking(true));
         let guest = self.remote_turns.guest(now, keeper);
         guest.handle(now.of_turns(), GuestInput::Ask { ttl, is_try, least });
@@ -295,7 +320,8 @@ impl Slot {
         self.remote_turns.state = State::Idle;
     }
 
-    /// Acquires through the table if the line still wants a place and has no keeper.
+    /// Acquires through the table if the line still wants a place, and has no keeper or one that
+    /// has not answered yet.
     pub(super) fn go_on_in_table(&mut self, now: Now) {
         if self.remote_turns.is_last_resort {
             let asks =
@@ -307,7 +333,13 @@ impl Slot {
             }
             return;
         }
-        let is_idle = self.remote_turns.state == State::Idle && self.contender.is_idle();
+        let waits_elsewhere = match self.remote_turns.state {
+            State::Idle | State::Asking { is_late: true, .. } => false,
+            State::Asking { is_late: false, .. } | State::Inside { .. } | State::Back { .. } => {
+                true
+            }
+        };
+        let is_idle = !waits_elsewhere && self.contender.is_idle();
         let is_lost = SeededBug::NoWayBack.is_planted();
         if !is_lost && self.keeper.wants_place() && is_idle {
             self.acquire_in_table(now);
@@ -371,7 +403,7 @@ impl Slot {
                 if let State::Asking { keeper: asked, .. } = self.remote_turns.state
                     && asked == keeper
                 {
-                    self.remote_turns.state = State::Asking { keeper, ahead };
+                    self.remote_turns.state = State::Asking { keeper, ahead, is_late: false };
                     self.note_keeper(now, keeper);
                     self.leave_table(now);
                 }
@@ -390,12 +422,20 @@ impl Slot {
                 self.remote_turns.state = State::Idle;
                 self.place_is_lost(now, &Loss::Guest(loss));
             }
+            GuestEvent::Late => {
+                if let State::Asking { keeper: asked, is_late, .. } = &mut self.remote_turns.state
+                    && *asked == keeper
+                {
+                    *is_late = true;
+                    self.go_on_in_table(now);
+                }
+            }
             GuestEvent::Elsewhere => {
                 self.remote_turns.remembered = None;
                 self.remote_turns.state = self.way_back(now);
                 self.keeper.handle(now.of_turns(), KeeperInput::Asking(false));
                 self.go_on_in_table(now);
-                self.look_for_keeper();
+                self.look_for_keeper(now);
             }
         }
     }

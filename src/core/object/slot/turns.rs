@@ -50,6 +50,7 @@ impl Slot {
     /// Acquires a place through the table, for the first in the line.
     pub(super) fn acquire_in_table(&mut self, now: Now) {
         self.note_wanted();
+        self.remote_turns.note_announced(now);
         let wanted = self.wanted.clone().expect("a caller began the line");
         self.contender.handle(now.of_contender(), ContenderInput::Acquire(wanted));
     }

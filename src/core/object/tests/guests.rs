@@ -56,7 +56,7 @@ fn keeper_is_remembered_while_the_object_is_idle() {
 }
 
 #[test]
-fn silent_keeper_is_left_for_the_table() {
+fn late_keeper_is_waited_for_in_the_table_too() {
     let mut world = World::of(2);
     let turn = guest_turn(&mut world);
     world.returns(1, turn);
@@ -65,8 +65,39 @@ fn silent_keeper_is_left_for_the_table() {
     world.asks(1, wants(3));
     world.passes(ms(19));
     assert_eq!(world.live_rows(), 1);
-    world.passes(s(2));
+    world.passes(ms(2));
     assert!(world.live_rows() > 1);
+    world.loses_messages = false;
+    world.passes(s(1));
+    assert_eq!((world.object(0).waiting(), world.live_rows()), (1, 1), "it was asked again");
+}
+
+#[test]
+fn late_keeper_is_waited_for_once_the_table_is_left() {
+    let mut world = World::of(2);
+    let turn = world.granted(0, wants(1));
+    world.loses_deletions = true;
+    world.asks(1, wants(2));
+    world.returns(0, turn);
+    let guests = world.turn_of(2).expect("it is its turn");
+    world.returns(1, guests);
+    world.loses_messages = true;
+    world.asks(1, wants(3));
+    world.passes(ms(30));
+    world.loses_deletions = false;
+    world.passes(ms(900));
+    assert!(world.turn_of(3).is_some(), "it came from the table");
+}
+
+#[test]
+fn contender_that_began_later_is_not_asked_for_a_second() {
+    let mut world = World::of(1);
+    world.is_held_by_stranger(stranger(0), i64::MAX / 2, Mode::Exclusive);
+    world.asks(0, wants(1));
+    world.passes(ms(990));
+    assert_eq!(world.connections(0), 0);
+    world.passes(s(5));
+    assert_eq!(world.connections(0), 1);
 }
 
 #[test]

@@ -145,13 +145,17 @@ fn no_more_than_a_hundred_are_ahead() {
 
 #[test]
 fn silent_keeper_is_left() {
-    let silent = Script::asking();
+    let mut late = Script::asking();
+    late.sleeps(s(1));
+    late.said.clear();
     let mut answering = Script::asking();
     answering.hears(Response::Queued { request: 1, ahead: 9 });
     answering.sleeps(s(1));
-    answering.said.pop_front();
-    answering.asks(1);
-    for (mut script, patience) in [(silent, ms(20)), (answering, s(1))] {
+    answering.said.clear();
+    let mut trying = Script { guest: Guest::new(0), now: s(100), said: VecDeque::new() };
+    trying.tell(GuestInput::Ask { ttl: TTL, is_try: true, least: Duration::ZERO });
+    trying.said.clear();
+    for (mut script, patience) in [(late, s(1)), (answering, s(1)), (trying, ms(20))] {
         script.now += patience - ms(1);
         script.tell(GuestInput::Tick);
         script.says(&[]);
@@ -165,6 +169,23 @@ fn silent_keeper_is_left() {
         ]);
         assert!(script.guest.is_done());
     }
+}
+
+#[test]
+fn late_keeper_is_reported_once_and_may_still_answer() {
+    let mut script = Script::asking();
+    script.sleeps(ms(19));
+    script.says(&[]);
+    script.sleeps(ms(1));
+    script.tells(GuestEvent::Late);
+    script.sleeps(ms(979));
+    script.says(&[]);
+    script.hears(Response::Queued { request: 1, ahead: 9 });
+    script.tells(GuestEvent::Queued { ahead: 9 });
+    script.sleeps(ms(1));
+    script.asks(1);
+    script.sleeps(ms(999));
+    script.says(&[]);
 }
 
 #[test]
