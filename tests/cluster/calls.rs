@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::renewals::own_thread;
 use super::scene::{Scene, built};
 use support::monotonic::now;
-use support::pace;
+use support::{pace, rows};
 
 // Goal: a client that takes no locks is ready, sees the locks of others, and releases one whose
 // holder is dead by the place that it had noted.
@@ -36,7 +36,7 @@ async fn observer_sees_locks_and_releases_one_of_a_dead_holder() {
     let (guard, holder) = holder.await.expect("the task does not panic");
     let waiter = scene.client().await;
     let waiting = tokio::spawn(waiter.request(&name).label("waits").acquire());
-    scene.wait_for_rows(&name, 3).await;
+    rows::wait_for_tickets(&observer, &name, 1).await;
     let [lock] = &in_use(&observer, &name).await[..] else {
         panic!("it is in use, once");
     };

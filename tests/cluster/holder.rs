@@ -9,6 +9,7 @@ use super::scene::{Scene, built};
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
+use support::rows;
 
 // Goal: when a holder is killed, the next client is let in, but not before the dead holder's lease
 // ended. Both for a holder by the short way and for one with a ticket.
@@ -36,23 +37,22 @@ async fn next_client_follows_a_killed_holder() {
 /// Kills a holder some time after its grant. Returns how long it took from then, and from the end
 /// of the lease, until the next client was let in.
 async fn kill_a_holder(scene: &Scene, way: &str, after: Duration) -> (Duration, Duration) {
-    let name = support::unique("killed");
+    let (name, other) = (support::unique("killed"), scene.client().await);
     // With a holder before it, the program must draw a ticket.
     let first = match way {
-        "ticket" => Some(scene.client().await.lock(&name).await.expect("the lock is free")),
+        "ticket" => Some(other.lock(&name).await.expect("the lock is free")),
         _ => None,
     };
     let mut holder = start(scene, &name, ttl());
     holder.expect("ready").await;
     holder.go_on().await;
     if let Some(first) = first {
-        scene.wait_for_rows(&name, 3).await;
+        rows::wait_for_tickets(&other, &name, 1).await;
         first.unlock().await.expect("the lock was held");
     }
     holder.expect("held").await;
-    let rows = if way == "ticket" { 2 } else { 1 };
-    assert_eq!(scene.rows(&name).await.len(), rows, "it holds the other way");
-    let waiting = scene.client().await.request(&name).acquire();
+    rows::wait_for_tickets(&other, &name, usize::from(way == "ticket")).await;
+    let waiting = other.request(&name).acquire();
     let waiting = tokio::spawn(async move { (waiting.await, now()) });
 
     sleep(after).await;

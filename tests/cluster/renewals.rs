@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::lossy::{Loss, LossyLink};
 use super::scene::{Scene, built};
 use support::monotonic::now;
-use support::pace;
+use support::{pace, rows};
 
 /// How many tries of a renewal are lost: half of them, which leaves seconds to the next one. That
 /// the very last one counts too is tested in virtual time.
@@ -39,7 +39,7 @@ async fn lose_of_each_renewal(scene: &Scene, lost: usize) {
     let victim = built(builder(&lossy, scene)).await;
     let other = scene.client().await;
     let guard = victim.lock(&name).await.expect("nothing is lost yet");
-    let waiting = wait_behind(&guard, &other, scene).await;
+    let waiting = wait_behind(&guard, &other).await;
     let before = victim.statistics();
     let mut shortest = guard.remaining();
     for _ in 0..RENEWALS {
@@ -202,7 +202,7 @@ impl Held {
         let other = scene.client().await;
         let guard = victim.lock(&name).await.expect("nothing is lost yet");
         let deadline = end_of(&guard);
-        let waiting = wait_behind(&guard, &other, scene).await;
+        let waiting = wait_behind(&guard, &other).await;
         Held { lossy, victim, guard, deadline, waiting }
     }
 
@@ -254,17 +254,13 @@ fn builder(lossy: &LossyLink, scene: &Scene) -> LockClientBuilder {
 }
 
 /// Lets another client wait for the lock of a guard; when it is let in.
-async fn wait_behind(
-    guard: &LockGuard,
-    other: &LockClient,
-    scene: &Scene,
-) -> JoinHandle<(LockGuard, u64)> {
+async fn wait_behind(guard: &LockGuard, other: &LockClient) -> JoinHandle<(LockGuard, u64)> {
     let waiting = other.request(guard.name()).acquire();
     let waiting = tokio::spawn(async move {
         let guard = waiting.await.expect("the lock will be free");
         (guard, now())
     });
-    scene.wait_for_rows(guard.name(), 3).await;
+    rows::wait_for_tickets(other, guard.name(), 1).await;
     waiting
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bakery_lock::LockMode;
 
 use super::scene::Scene;
-use support::pace;
+use support::{pace, rows};
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -32,7 +32,7 @@ async fn changes_of_a_holder_stand_in_its_rows() {
     assert!(held().await.remaining > Some(Duration::from_secs(60)));
 
     let reader = tokio::spawn(other.request(&name).shared().acquire());
-    scene.wait_for_rows(&name, 3).await;
+    rows::wait_for_tickets(&other, &name, 1).await;
     assert!(!reader.is_finished(), "a writer holds it");
     guard.downgrade().await.expect("it is held alone");
     let reader = pace::within_limit("a reader that joins the downgraded writer", reader).await;

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::holder;
 use super::scene::{Scene, built};
 use support::monotonic::now;
-use support::pace;
+use support::{pace, rows};
 
 /// Of a holder that is removed: longer than that takes on the busiest machine.
 const LONG_TTL: Duration = Duration::from_secs(120);
@@ -57,7 +57,7 @@ async fn revoke(
     let guard = if with_ticket {
         let first = other.lock(&name).await.expect("the lock is free");
         let holding = wait(&holder, &name);
-        scene.wait_for_rows(&name, 3).await;
+        rows::wait_for_tickets(&other, &name, 1).await;
         first.unlock().await.expect("the lock was held");
         holding.await.expect("the task does not panic").0.expect("it is its turn")
     } else {
@@ -66,7 +66,7 @@ async fn revoke(
     let waiting = wait(&other, &name);
     sleep(after).await;
     // Until the waiter has a ticket, the rows don't show which of the two is the holder.
-    scene.wait_for_rows(&name, if with_ticket { 4 } else { 3 }).await;
+    rows::wait_for_tickets(&other, &name, if with_ticket { 2 } else { 1 }).await;
 
     let shown = first_contender(&other, &name).await;
     assert_eq!(shown.ticket.is_some(), with_ticket, "it holds the other way");
@@ -109,7 +109,7 @@ async fn dead_holder_is_removed_by_force() {
     dead.expect("held").await;
     let other = client(&scene).await;
     let waiting = wait(&other, &name);
-    scene.wait_for_rows(&name, 3).await;
+    rows::wait_for_tickets(&other, &name, 1).await;
     let said = dead.kill().await;
     let lease_end: u64 = said.last().and_then(|end| end.parse().ok()).expect("it told the end");
 

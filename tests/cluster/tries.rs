@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bakery_lock::{LockClient, LockGuard};
+use support::rows;
 use tokio::task::JoinSet;
 
 use super::scene::Scene;
@@ -45,7 +46,7 @@ async fn behind(held: LockGuard, client: &LockClient, scene: &Scene, name: &str)
     scene.wait_for_rows(name, 1).await;
     let request = client.request(name);
     let waiting = tokio::spawn(request.acquire());
-    scene.wait_for_rows(name, 3).await;
+    rows::wait_for_tickets(client, name, 1).await;
     held.unlock().await.expect("the lock was held");
     waiting.await.expect("the task does not panic").expect("the lock is free")
 }

@@ -1,5 +1,7 @@
 //! Waits for what becomes of the rows of an object, whatever database they are in.
 
+use bakery_lock::LockClient;
+
 use crate::pace::{self, Steps};
 
 /// How long a row must still live while a test waits for its deletion, in seconds. With less it
@@ -21,6 +23,22 @@ where
         }
     };
     pace::within_limit(&format!("{count} rows of {object}"), came).await;
+}
+
+/// Waits until `count` contenders of an object have a ticket.
+pub async fn wait_for_tickets(client: &LockClient, object: &str, count: usize) {
+    let drawn = async {
+        let mut steps = Steps::new();
+        loop {
+            let contenders = client.contenders(object).await.unwrap_or_default();
+            let with_ticket = contenders.iter().filter(|contender| contender.ticket.is_some());
+            if with_ticket.count() == count {
+                return;
+            }
+            steps.next().await;
+        }
+    };
+    pace::within_limit(&format!("{count} tickets of {object}"), drawn).await;
 }
 
 /// Waits until all rows of an object are deleted.
