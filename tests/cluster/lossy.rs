@@ -19,7 +19,11 @@ pub(crate) use support::proxy::Loss;
 use support::proxy::{self, acknowledgement};
 use support::scene::Scene;
 
-/// For how long the batch of a ticket is held back: time enough to set other rules.
+/// The first ticket of a queue, as a field of a tuple: its length and its value. Without a ticket
+/// the length is -1.
+const FIRST_TICKET: [u8; 12] = [0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1];
+
+/// For how long the write of a ticket is held back: time enough to set other rules.
 const HELD_BACK: Duration = Duration::from_millis(500);
 
 /// A session through proxies in front of the nodes, for clients of its own.
@@ -103,12 +107,14 @@ impl LossyLink {
         held_back.recv().await.expect("the proxies run as long as this value");
     }
 
-    /// Returns once a ticket is about to be written, early enough to lose something of it.
+    /// Returns once the first ticket of a queue is about to be written, early enough to lose
+    /// something of it.
     pub(crate) async fn before_a_ticket(&self) {
         let (feedback, mut tickets) = unbounded_channel();
         let held_back = RequestReaction::delay(HELD_BACK).with_feedback_when_performed(feedback);
-        let batch = Condition::RequestOpcode(RequestOpcode::Batch);
-        self.on_requests(Some(&[RequestRule(batch, held_back)]));
+        let write = Condition::RequestOpcode(RequestOpcode::Execute)
+            .and(Condition::BodyContainsCaseSensitive(Box::new(FIRST_TICKET)));
+        self.on_requests(Some(&[RequestRule(write, held_back)]));
         tickets.recv().await.expect("the proxies run as long as this value");
         self.on_requests(None);
     }

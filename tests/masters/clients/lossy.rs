@@ -18,6 +18,9 @@ use tokio::time::sleep;
 use super::scene::Scene;
 pub(crate) use support::proxy::Loss;
 
+/// The first ticket of a queue in the content of a row, after the mode of an exclusive contender.
+const FIRST_TICKET: &[u8] = b" 0 - 1 - ";
+
 /// For how long a request with a ticket is held back: time enough to set other rules.
 const HELD_BACK: Duration = Duration::from_millis(500);
 
@@ -34,7 +37,7 @@ pub(crate) struct LossyLink {
 enum Message {
     /// A request that writes.
     Write,
-    /// One that writes a ticket.
+    /// One that writes the first ticket of a queue.
     Ticket,
     /// The answer to a request that writes.
     Acknowledgement,
@@ -109,7 +112,8 @@ impl LossyLink {
         of_a_majority(self.set(Message::Acknowledgement, Some(time)), 1).await;
     }
 
-    /// Returns once a ticket is about to be written, early enough to lose something of it.
+    /// Returns once the first ticket of a queue is about to be written, early enough to lose
+    /// something of it.
     pub(crate) async fn before_a_ticket(&self) {
         of_a_majority(self.set(Message::Ticket, Some(HELD_BACK)), 1).await;
         self.heal();
@@ -217,7 +221,7 @@ impl Message {
         let contains = |part: &[u8]| request.windows(part.len()).any(|bytes| bytes == part);
         let [puts, deletes] = [b"\r\n$1\r\nL\r\n", b"\r\n$1\r\nD\r\n"].map(|cell| contains(cell));
         match (puts, deletes) {
-            (true, _) if contains(b"\r\nt/") => Message::Ticket,
+            (true, _) if contains(FIRST_TICKET) => Message::Ticket,
             (false, false) => Message::Other,
             (true, _) | (_, true) => Message::Write,
         }
