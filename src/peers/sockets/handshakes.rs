@@ -1,7 +1,7 @@
 //! Connections whose other end has not said yet who it is.
 //!
-//! Anybody can make them, so they are few: in all, and from one address; more from this machine,
-//! whose processes are few and come at once for a lock that all want. Beyond the first limit
+//! Any program can make them, so they are few: in all, and from one address. This machine may have
+//! more, because its processes come at once for a lock that all want. Beyond the first limit
 //! connections wait until they are accepted; beyond the second they are closed at once, since they
 //! would keep out those from other addresses.
 

@@ -141,6 +141,17 @@ impl Script {
 
     // Inputs of the contender.
 
+    /// Every state before the grant, with its operation outstanding.
+    fn acquiring() -> [Self; 5] {
+        [
+            Script::announcing(exclusive()),
+            Script::looking(exclusive()),
+            Script::drawing(exclusive(), &[queued(1, 7)], 8),
+            Script::settling(exclusive(), &[queued(1, 7)], 8),
+            Script::waiting(exclusive()),
+        ]
+    }
+
     /// Announced, but not yet acknowledged.
     fn announcing(acquire: Acquire) -> Self {
         let mut script = Script::new();

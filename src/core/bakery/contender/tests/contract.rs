@@ -100,14 +100,7 @@ fn operation_that_is_never_answered_does_not_hang_it() {
 
 #[test]
 fn one_acquisition_at_a_time() {
-    for mut script in [
-        Script::announcing(exclusive()),
-        Script::looking(exclusive()),
-        Script::drawing(exclusive(), &[queued(1, 7)], 8),
-        Script::settling(exclusive(), &[queued(1, 7)], 8),
-        Script::waiting(exclusive()),
-        Script::held(exclusive()),
-    ] {
+    for mut script in Script::acquiring().into_iter().chain([Script::held(exclusive())]) {
         let acquire = ContenderInput::Acquire(exclusive());
         let second = catch_unwind(AssertUnwindSafe(|| script.handle(acquire)));
         let message = second.expect_err("a second acquisition is a bug of the caller");

@@ -4,13 +4,7 @@ use super::*;
 
 #[test]
 fn lease_that_ends_while_waiting_begins_a_new_round() {
-    for mut script in [
-        Script::announcing(exclusive()),
-        Script::looking(exclusive()),
-        Script::drawing(exclusive(), &[queued(1, 7)], 8),
-        Script::settling(exclusive(), &[queued(1, 7)], 8),
-        Script::waiting(exclusive()),
-    ] {
+    for mut script in Script::acquiring() {
         script.sleeps(LEASE);
         script.deletes();
         script.applied();

@@ -12,17 +12,8 @@ fn states() -> Vec<Script> {
     renewing.begins_to_renew();
     let mut verifying = Script::held(exclusive());
     verifying.renews();
-    vec![
-        Script::announcing(exclusive()),
-        Script::looking(exclusive()),
-        Script::drawing(exclusive(), &[queued(1, 7)], 8),
-        Script::settling(exclusive(), &[queued(1, 7)], 8),
-        Script::waiting(exclusive()),
-        Script::held(exclusive()),
-        Script::held_with_ticket(exclusive()),
-        renewing,
-        verifying,
-    ]
+    let held = [Script::held(exclusive()), Script::held_with_ticket(exclusive())];
+    Script::acquiring().into_iter().chain(held).chain([renewing, verifying]).collect()
 }
 
 #[test]
@@ -71,16 +62,16 @@ fn release_of_a_waiter_is_reported_above_the_last_one() {
     script.sees_statics(&[mine], Statics { last_release: Some(before), mark: None });
     script.is_let_in();
     script.release();
-    let told = script.deletes().expect("it waited");
-    assert_eq!((told.client, told.round), (ME.client, script.claim.round));
-    assert_eq!(told.stamp, before.stamp + 1);
+    let released = script.deletes().expect("it waited");
+    assert_eq!((released.client, released.round), (ME.client, script.claim.round));
+    assert_eq!(released.stamp, before.stamp + 1);
 
     let mut first = next_in_line(exclusive());
     first.sees(&[]);
     first.is_let_in();
     first.release();
-    let told = first.deletes().expect("it waited");
-    assert_eq!(told.stamp, first.writes.last().expect("it was deleted").stamp);
+    let released = first.deletes().expect("it waited");
+    assert_eq!(released.stamp, first.writes.last().expect("it was deleted").stamp);
 }
 
 #[test]
