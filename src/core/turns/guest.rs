@@ -24,14 +24,15 @@ const ASK_OFTEN: Duration = Duration::from_millis(250);
 const ASKING_OFTEN: u32 = 2;
 
 /// A keeper that does not answer the first time within this time is late: its client waits in the
-/// table too, and a try leaves it.
+/// table too, unless it only tries.
 const FIRST_ANSWER_MAX: Duration = Duration::from_millis(20);
 
 /// A keeper that has not answered at all is left after this time. For a crowd on few processors it
 /// may need seconds; a client that left it sooner would ask the next one, which needs no less.
 const LATE_MAX: Duration = Duration::from_secs(2);
 
-/// A keeper that answered before and is silent for this long is left.
+/// A keeper that answered before and is silent for this long is left, and so is one that was asked
+/// by a try.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// Renewals and returns are repeated at this interval until they are answered.
@@ -158,17 +159,14 @@ struct Asking {
 impl Asking {
     /// When the keeper is left.
     fn patience_ends(&self) -> Option<Duration> {
-        let patience = match (self.is_try, self.is_answered) {
-            (_, true) => SILENCE_MAX,
-            (true, false) => FIRST_ANSWER_MAX,
-            (false, false) => LATE_MAX,
-        };
+        let patience = if self.is_try || self.is_answered { SILENCE_MAX } else { LATE_MAX };
         self.unanswered_since.map(|since| since + patience)
     }
 
     /// When the keeper is late.
     fn late(&self) -> Option<Duration> {
-        let since = self.unanswered_since.filter(|_| !self.is_answered && !self.is_late);
+        let is_known = self.is_try || self.is_answered || self.is_late;
+        let since = self.unanswered_since.filter(|_| !is_known);
         since.map(|since| since + FIRST_ANSWER_MAX)
     }
 }
@@ -305,7 +303,8 @@ impl Guest {
             }
             (Response::Leave { .. } | Response::Lost { .. }, State::Asking(_))
             | (Response::Granted(_), _) => true,
-            (Response::Returned { turn }, _) => {
+            (Response::Check { turn, .. }, State::Inside(inside)) if inside.turn == *turn => true,
+            (Response::Returned { turn } | Response::Check { turn, .. }, _) => {
                 self.returning.as_ref().is_some_and(|returning| returning.turn == *turn)
             }
             (
@@ -418,6 +417,17 @@ impl Guest {
                     self.event(GuestEvent::Elsewhere);
                 }
             }
+            Response::Check { turn, number } => self.check(now, turn, number),
+        }
+    }
+
+    /// One that neither has the turn nor has returned it may learn of it later, and says nothing.
+    fn check(&mut self, now: Now, turn: TurnId, number: u64) {
+        if matches!(&self.state, State::Inside(inside) if inside.turn == turn) {
+            self.send(now, Request::Confirm { turn, number });
+        }
+        if let Some(returning) = self.returning.as_mut().filter(|it| it.turn == turn) {
+            returning.next = now.elapsed;
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! This file has the states and what follows from them; [`requests`] handles what
 //! guests ask, [`delayed`] answers that wait for a better one, [`min_hold`] turns that are returned
-//! early, [`issuing`] fencing tokens, [`keeping`] idle places that are kept.
+//! early, [`issuing`] fencing tokens, [`keeping`] idle places that are kept, [`tries`] callers and
+//! guests that do not wait.
 //! A turn ends when it is returned, or when its time is certainly over; until then no other turn is
 //! given and the rows stay.
 
@@ -15,6 +16,7 @@ mod min_hold;
 mod requests;
 #[cfg(test)]
 mod tests;
+mod tries;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -26,6 +28,7 @@ pub(crate) use self::keeping::Usage;
 pub(crate) use self::line::LineUser;
 use self::line::{Line, Waiter};
 use self::min_hold::MinHold;
+use self::tries::Try;
 use super::messages::{Extended, Granted, GuestId, Now, Response, TurnId};
 use super::sublease::{FIRST_LENGTH_MAX, Sublease, is_over, needed_length, needed_of_place};
 use super::tokens::TokenBlock;
@@ -182,6 +185,10 @@ struct GuestTurn {
     limit: Option<Duration>,
     /// It was asked to leave, and its turn is extended no more.
     leaves: bool,
+    /// How often it was asked whether it has the turn.
+    checks: u64,
+    /// A try waits for its answer.
+    tried: Option<Try>,
 }
 
 impl Held {
@@ -249,6 +256,7 @@ impl Keeper {
     pub(crate) fn handle(&mut self, now: Now, input: KeeperInput) {
         self.end_turn_in_time(now);
         self.limit_turn(now);
+        self.end_try_in_time(now);
         self.end_rest_in_time(now);
         self.end_expectations(now);
         match input {
@@ -263,7 +271,7 @@ impl Keeper {
             KeeperInput::Lost => self.lost(),
             KeeperInput::Released => self.place = Place::None,
             KeeperInput::Join { caller, demand } => self.join(now, caller, demand),
-            KeeperInput::Leave { caller } => self.line.remove_caller(caller),
+            KeeperInput::Leave { caller } => drop(self.line.remove_caller(caller)),
             KeeperInput::Returned { turn } if self.outlasts_return(turn, now.boot) => {
                 self.begin_rest(now);
             }
@@ -301,10 +309,10 @@ impl Keeper {
         let ends = guest_turn.map(|guest_turn| guest_turn.ends);
         let repeat = guest_turn.and_then(|guest_turn| guest_turn.repeat);
         let limit = guest_turn.and_then(|guest_turn| guest_turn.limit);
+        let of_turn = [ends, repeat, limit, self.try_deadline()];
         let returned = self.min_hold().and_then(MinHold::ends_turn);
-        let (kept, looks, delayed) =
-            (self.kept_deadline(), self.looks_again(), self.delayed_deadline());
-        [ends, repeat, limit, returned, kept, looks, delayed].into_iter().flatten().min()
+        let others = [returned, self.kept_deadline(), self.looks_again(), self.delayed_deadline()];
+        of_turn.into_iter().chain(others).flatten().min()
     }
 
     /// Whether another keeper may be asked for a turn: a place is wanted, and no guest waits for it
@@ -374,13 +382,17 @@ impl Keeper {
     }
 
     /// A caller that does not want to wait has its answer at once, unless the object is free for
-    /// all that is known here.
+    /// all that is known here, or a guest must say.
     fn join(&mut self, now: Now, caller: u64, demand: Demand) {
         let is_taken = self.turn.is_some() || !self.line.is_empty() || !self.may_share(now, demand);
-        if is_taken && demand.patience == Patience::Try {
-            self.outputs.push_back(KeeperOutput::Taken { caller });
-        } else {
-            self.line.push_caller(caller, demand);
+        let is_in_vain = is_taken && demand.patience == Patience::Try;
+        let checks_guest = is_in_vain && self.may_check_guest();
+        if is_in_vain && !checks_guest {
+            return self.outputs.push_back(KeeperOutput::Taken { caller });
+        }
+        self.line.push_caller(caller, demand);
+        if checks_guest {
+            self.check_guest(now, LineUser::Caller(caller, demand));
         }
     }
 
@@ -437,7 +449,7 @@ impl Keeper {
     fn failed(&mut self) {
         self.place = Place::Releasing;
         match self.line.first() {
-            Some(LineUser::Caller(caller, _)) => self.line.remove_caller(caller),
+            Some(LineUser::Caller(caller, _)) => drop(self.line.remove_caller(caller)),
             Some(LineUser::Guest(guest)) => self.send_elsewhere(guest),
             None => {}
         }
@@ -715,9 +727,19 @@ impl Keeper {
         let granted = Granted { request: waiting.request, turn, echo: waiting.sent, length };
         let repeat = Some(now.boot + REPEAT_AFTER);
         let limit = self.guest_hold_max.and_then(|limit| now.boot.checked_add(limit));
-        let (ttl, extended, owed, leaves) = (waiting.ttl, None, None, false);
-        let guest_turn =
-            GuestTurn { guest, ttl, granted, extended, owed, ends, repeat, limit, leaves };
+        let guest_turn = GuestTurn {
+            guest,
+            ttl: waiting.ttl,
+            granted,
+            extended: None,
+            owed: None,
+            ends,
+            repeat,
+            limit,
+            leaves: false,
+            checks: 0,
+            tried: None,
+        };
         self.turn =
             Some(Turn { id: turn, guest_turn: Some(guest_turn), min_hold: None, token: None });
         self.delayed.granted(guest);
@@ -725,7 +747,7 @@ impl Keeper {
     }
 
     fn repeat_grant(&mut self, now: Now) {
-        let Some(Turn { guest_turn: Some(guest_turn), .. }) = &mut self.turn else {
+        let Some(guest_turn) = self.guest_turn_mut() else {
             return;
         };
         if guest_turn.repeat.is_some_and(|due| due <= now.boot) {
@@ -796,6 +818,10 @@ impl Keeper {
 
     fn guest_turn(&self) -> Option<&GuestTurn> {
         self.turn.as_ref()?.guest_turn.as_ref()
+    }
+
+    fn guest_turn_mut(&mut self) -> Option<&mut GuestTurn> {
+        self.turn.as_mut()?.guest_turn.as_mut()
     }
 
     fn send_guests_elsewhere(&mut self) {

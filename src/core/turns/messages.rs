@@ -85,6 +85,13 @@ pub(crate) enum Request {
         /// The turn.
         turn: TurnId,
     },
+    /// I have the turn, as [`Response::Check`] asks.
+    Confirm {
+        /// The turn.
+        turn: TurnId,
+        /// The number of the question.
+        number: u64,
+    },
 }
 
 /// What a keeper answers.
@@ -129,6 +136,13 @@ pub(crate) enum Response {
     Elsewhere {
         /// The number of the request.
         request: u64,
+    },
+    /// Do you have this turn still?
+    Check {
+        /// The turn.
+        turn: TurnId,
+        /// The number of the question within the turn.
+        number: u64,
     },
 }
 

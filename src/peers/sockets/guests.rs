@@ -223,6 +223,6 @@ fn note_asked(
             asked.insert(object);
         }
         Request::Withdraw { .. } | Request::Return { .. } => drop(asked.remove(&object)),
-        Request::Renew { .. } | Request::IssueToken { .. } => {}
+        Request::Renew { .. } | Request::IssueToken { .. } | Request::Confirm { .. } => {}
     }
 }

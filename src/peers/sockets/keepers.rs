@@ -72,7 +72,9 @@ fn is_answered(message: &ToKeeper) -> bool {
     match message {
         ToKeeper::Request { request: TimedRequest { request, .. }, .. } => match request {
             Request::Ask { .. } | Request::Renew { .. } | Request::Return { .. } => true,
-            Request::Withdraw { .. } | Request::IssueToken { .. } => false,
+            Request::Withdraw { .. } | Request::IssueToken { .. } | Request::Confirm { .. } => {
+                false
+            }
         },
         ToKeeper::Who { .. } => true,
     }

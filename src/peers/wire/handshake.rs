@@ -22,7 +22,7 @@ use super::frames::{FRAME_MAX, FrameReader, FrameWriter};
 use super::key::{KeyPair, PublicKey};
 
 /// The version of handshake and messages. Clients of different versions refuse each other.
-pub(crate) const VERSION: u16 = 7;
+pub(crate) const VERSION: u16 = 8;
 
 /// How long a handshake may take. It is two round trips, so a peer that needs longer is too slow
 /// for turns; and a stranger that connects and says nothing must not stay.

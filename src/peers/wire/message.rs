@@ -193,6 +193,11 @@ enum RequestFormat {
         #[serde(with = "TurnIdFormat")]
         turn: TurnId,
     },
+    Confirm {
+        #[serde(with = "TurnIdFormat")]
+        turn: TurnId,
+        number: u64,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -224,6 +229,11 @@ enum ResponseFormat {
     },
     Elsewhere {
         request: u64,
+    },
+    Check {
+        #[serde(with = "TurnIdFormat")]
+        turn: TurnId,
+        number: u64,
     },
 }
 

@@ -49,6 +49,8 @@ impl Kind {
                     Request::Renew { .. } => Kind::Renew,
                     Request::IssueToken { .. } => Kind::IssueToken,
                     Request::Return { .. } => Kind::Return,
+                    // Only tries lead to it, and to the question.
+                    Request::Confirm { .. } => return None,
                 })
             }
             Received::Message { message: Message::Response(_, response, _), .. } => {
@@ -60,7 +62,7 @@ impl Kind {
                     Response::Token { .. } => Kind::Token,
                     Response::Leave { .. } => Kind::Leave,
                     // No turn is lost while these clients take turns.
-                    Response::Lost { .. } => return None,
+                    Response::Lost { .. } | Response::Check { .. } => return None,
                     Response::Elsewhere { .. } => Kind::Elsewhere,
                 })
             }

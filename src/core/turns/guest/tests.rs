@@ -44,6 +44,10 @@ impl Script {
         self.tell(GuestInput::Response(response));
     }
 
+    fn checks(&mut self, number: u64) {
+        self.hears(Response::Check { turn: turn(number), number: 4 });
+    }
+
     /// Time passes, and the guest is woken when it wants to be.
     fn sleeps(&mut self, time: Duration) {
         let until = self.now + time;
@@ -155,7 +159,7 @@ fn silent_keeper_is_left() {
     let mut trying = Script { guest: Guest::new(0), now: s(100), said: VecDeque::new() };
     trying.tell(GuestInput::Ask { ttl: TTL, is_try: true, least: Duration::ZERO });
     trying.said.clear();
-    for (mut script, patience) in [(late, s(1)), (answering, s(1)), (trying, ms(20))] {
+    for (mut script, patience) in [(late, s(1)), (answering, s(1)), (trying, s(1))] {
         script.now += patience - ms(1);
         script.tell(GuestInput::Tick);
         script.says(&[]);
@@ -169,6 +173,27 @@ fn silent_keeper_is_left() {
         ]);
         assert!(script.guest.is_done());
     }
+}
+
+// Goal: a guest confirms the turn that it has, and returns once more the one that it returned. It
+// returns none that it may still learn of.
+#[test]
+fn keeper_that_checks_has_the_truth() {
+    let mut script = Script::inside();
+    script.checks(1);
+    script.sends(Request::Confirm { turn: turn(1), number: 4 });
+    script.checks(2);
+    script.says(&[]);
+    script.tell(GuestInput::Leave);
+    script.returns(1);
+    script.checks(1);
+    script.returns(1);
+    script.tell(GuestInput::Ask { ttl: TTL, is_try: false, least: Duration::ZERO });
+    script.asks(2);
+    script.checks(2);
+    script.says(&[]);
+    script.hears(granted(2, 2, s(100)));
+    script.is_inside(2, s(102));
 }
 
 #[test]

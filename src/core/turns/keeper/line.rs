@@ -69,10 +69,10 @@ impl Line {
         self.callers.insert(caller, number);
     }
 
-    pub(super) fn remove_caller(&mut self, caller: u64) {
-        if let Some(number) = self.callers.remove(&caller) {
-            self.users.remove(&number);
-        }
+    /// Whether it was there.
+    pub(super) fn remove_caller(&mut self, caller: u64) -> bool {
+        let number = self.callers.remove(&caller);
+        number.is_some_and(|number| self.users.remove(&number).is_some())
     }
 
     /// At a position that was reserved for it, or at the end.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::line::Waiter;
+use super::line::{LineUser, Waiter};
 use super::{Keeper, Place, Turn};
 use crate::core::bakery::SeededBug;
 use crate::core::turns::messages::{
@@ -31,6 +31,7 @@ impl Keeper {
                     self.send(guest, Response::Returned { turn });
                 }
             }
+            Request::Confirm { turn, number } => self.confirmed(guest, turn, number),
         }
     }
 
@@ -58,7 +59,9 @@ impl Keeper {
                 self.line.remove_guest(guest);
             }
         }
-        let is_in_vain = is_try && !(self.is_kept() || self.line.has_guest(guest));
+        let is_taken = is_try && !(self.is_kept() || self.line.has_guest(guest));
+        let checks_guest = is_taken && self.may_check_guest();
+        let is_in_vain = is_taken && !checks_guest;
         if is_in_vain || !self.is_serving() || !self.can_give(least) {
             self.line.remove_guest(guest);
             return self.send(guest, Response::Elsewhere { request });
@@ -67,7 +70,9 @@ impl Keeper {
             let position = self.comes_back(now, guest);
             self.line.push_guest(guest, asking, position);
         }
-        if !is_try && !self.is_answered_later(guest) {
+        if checks_guest {
+            self.check_guest(now, LineUser::Guest(guest));
+        } else if !is_try && !self.is_answered_later(guest) {
             self.send_queued(guest, request);
         }
     }

@@ -4,6 +4,7 @@ mod at_least;
 mod keeping;
 mod min_hold;
 mod sharing;
+mod tries;
 
 use std::time::Duration;
 

@@ -49,6 +49,7 @@ fn requests() -> impl Strategy<Value = Request> {
         (turns(), durations()).prop_map(|(turn, least)| Request::Renew { turn, least }),
         (turns(), any::<u64>()).prop_map(|(turn, number)| Request::IssueToken { turn, number }),
         turns().prop_map(|turn| Request::Return { turn }),
+        (turns(), any::<u64>()).prop_map(|(turn, number)| Request::Confirm { turn, number }),
     ]
 }
 
@@ -71,6 +72,7 @@ fn responses() -> impl Strategy<Value = Response> {
         turns().prop_map(|turn| Response::Leave { turn }),
         turns().prop_map(|turn| Response::Lost { turn }),
         any::<u64>().prop_map(|request| Response::Elsewhere { request }),
+        (turns(), any::<u64>()).prop_map(|(turn, number)| Response::Check { turn, number }),
     ]
 }
 
@@ -211,6 +213,7 @@ fn format_is_this() {
     sends(Request::Renew { turn, least: echo }, &[&[2], &turn_bytes, &[7]]);
     sends(Request::IssueToken { turn, number: 4 }, &[&[3], &turn_bytes, &[4]]);
     sends(Request::Return { turn }, &[&[4], &turn_bytes]);
+    sends(Request::Confirm { turn, number: 4 }, &[&[5], &turn_bytes, &[4]]);
     assert_eq!(encoded(&ToKeeper::Who { object }), [&[1], object_bytes.as_slice()].concat());
 
     let answers = |response, bytes: &[&[u8]]| {
@@ -227,6 +230,7 @@ fn format_is_this() {
     answers(Response::Leave { turn }, &[&[5], &turn_bytes]);
     answers(Response::Lost { turn }, &[&[6], &turn_bytes]);
     answers(Response::Elsewhere { request: 1 }, &[&[7, 1]]);
+    answers(Response::Check { turn, number: 4 }, &[&[8], &turn_bytes, &[4]]);
 
     let client = Uuid::from_u128(9);
     let name = [&[16], client.as_bytes().as_slice(), &[2], b"me"].concat();

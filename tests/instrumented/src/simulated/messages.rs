@@ -306,7 +306,9 @@ impl Hub {
                 Request::Ask { request, .. } => (request, LineKind::Asks),
                 Request::Withdraw { request } => (request, LineKind::Withdraws),
                 Request::Return { .. } => (0, LineKind::Returns),
-                Request::Renew { .. } | Request::IssueToken { .. } => return,
+                Request::Renew { .. } | Request::IssueToken { .. } | Request::Confirm { .. } => {
+                    return;
+                }
             };
             self.line.push(LineMessage { keeper: message.to, guest, object, request, at, kind });
         }
@@ -327,7 +329,8 @@ impl Hub {
                 | Response::Returned { .. }
                 | Response::Token { .. }
                 | Response::Leave { .. }
-                | Response::Lost { .. } => return,
+                | Response::Lost { .. }
+                | Response::Check { .. } => return,
             };
             self.line.push(LineMessage { keeper, guest: message.to, object, request, at, kind });
         }

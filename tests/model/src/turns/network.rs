@@ -30,6 +30,9 @@ impl Frame {
                         format!("token {number} of {}", short(*turn))
                     }
                     Request::Return { turn } => format!("return {}", short(*turn)),
+                    Request::Confirm { turn, number } => {
+                        format!("confirm {number} of {}", short(*turn))
+                    }
                 };
                 format!("{guest}'s {request} of {:.3} s", sent.as_secs_f64())
             }
@@ -57,6 +60,9 @@ impl Frame {
                     Response::Leave { turn } => format!("leave {}", short(*turn)),
                     Response::Lost { turn } => format!("lost {}", short(*turn)),
                     Response::Elsewhere { request } => format!("elsewhere {request}"),
+                    Response::Check { turn, number } => {
+                        format!("check {number} of {}", short(*turn))
+                    }
                 };
                 format!("{response} to {guest}")
             }
