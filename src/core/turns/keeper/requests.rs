@@ -177,7 +177,7 @@ impl Keeper {
     }
 
     /// Whether guests may join the line: a place is there, or comes back for the line.
-    fn is_serving(&self) -> bool {
+    pub(super) fn is_serving(&self) -> bool {
         !self.is_closing
             && match &self.place {
                 Place::Held(held) => !held.is_expiring,

@@ -1,14 +1,14 @@
 //! Tries while a guest has the turn.
 //!
-//! That guest may have returned it already, and one that knows of the return may try before the
-//! keeper hears of it. So the keeper asks: whatever the guest sent before its answer comes before
-//! it. Until then the try stands in the line, as the only one there.
+//! The guest's `Return` may still be on its way when a caller that already knows of the release
+//! tries. The keeper therefore sends `Check` and keeps the try in the line, alone, until the guest
+//! answers. Messages of a guest arrive in order, so an earlier `Return` precedes `Confirm`.
 
 use std::time::Duration;
 
+use super::Keeper;
 use super::io::KeeperOutput;
 use super::line::LineUser;
-use super::{Keeper, Place};
 use crate::core::turns::messages::{GuestId, Now, Response, TurnId};
 
 /// How long the answer is awaited. A guest that tries waits for its keeper longer.
@@ -24,9 +24,8 @@ pub(super) struct Try {
 impl Keeper {
     /// Whether only a guest can say if the object is taken.
     pub(super) fn may_check_guest(&self) -> bool {
-        let is_open = matches!(&self.place, Place::Held(held) if !held.is_expiring);
-        let is_first = self.line.is_empty() && !self.is_closing;
-        is_first && is_open && self.guest_turn().is_some_and(|guest_turn| !guest_turn.leaves)
+        let is_staying = self.guest_turn().is_some_and(|guest_turn| !guest_turn.leaves);
+        self.line.is_empty() && self.is_serving() && is_staying
     }
 
     /// Asks the guest whether it has the turn, for one that tries and stands in the line.
