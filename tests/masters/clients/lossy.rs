@@ -13,7 +13,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::scene::Scene;
 pub(crate) use support::proxy::Loss;
@@ -51,6 +51,8 @@ struct Rule {
     of: Message,
     /// How long they are held back; `None` if they are lost.
     held_back: Option<Duration>,
+    /// Answers to what was asked for earlier pass: the client may have had a majority without them.
+    since: Instant,
     /// Gets the number of a relay that has done it, each time.
     done: UnboundedSender<usize>,
 }
@@ -127,7 +129,7 @@ impl LossyLink {
     /// Sets the only rule. Returns the numbers of the relays that follow it.
     fn set(&self, of: Message, held_back: Option<Duration>) -> UnboundedReceiver<usize> {
         let (done, by) = unbounded_channel();
-        let rule = Rule { of, held_back, done };
+        let rule = Rule { of, held_back, since: Instant::now(), done };
         *self.rule.lock().expect("the mutex is not poisoned") = Some(rule);
         by
     }
@@ -170,9 +172,11 @@ async fn serve(client: TcpStream, server: SocketAddr, number: usize, rule: Share
                 Message::Write | Message::Ticket => Message::Acknowledgement,
                 Message::Acknowledgement | Message::Other => Message::Other,
             };
-            asked.send(answer).expect("both directions end together");
-            if !passes(&rule, number, message).await || to_server.write_all(&request).await.is_err()
-            {
+            if !passes(&rule, number, message, None).await {
+                return;
+            }
+            asked.send((answer, Instant::now())).expect("both directions end together");
+            if to_server.write_all(&request).await.is_err() {
                 return;
             }
         }
@@ -180,9 +184,9 @@ async fn serve(client: TcpStream, server: SocketAddr, number: usize, rule: Share
     let answering = async {
         let mut answers = Messages::of(from_server);
         while let Some(answer) = answers.next().await {
-            let message = to_be_answered.recv().await.expect("it was asked");
-            if !passes(&rule, number, message).await || to_client.write_all(&answer).await.is_err()
-            {
+            let (message, asked) = to_be_answered.recv().await.expect("it was asked");
+            let passes = passes(&rule, number, message, Some(asked)).await;
+            if !passes || to_client.write_all(&answer).await.is_err() {
                 return;
             }
         }
@@ -194,11 +198,11 @@ async fn serve(client: TcpStream, server: SocketAddr, number: usize, rule: Share
 }
 
 /// Whether a message passes, after the time for which it is held back. What may be lost is decided
-/// after that.
-async fn passes(rule: &SharedRule, relay: usize, message: Message) -> bool {
+/// after that. An answer has the time of its request.
+async fn passes(rule: &SharedRule, relay: usize, message: Message, asked: Option<Instant>) -> bool {
     let of_message = || {
         let rule = rule.lock().expect("the mutex is not poisoned").clone();
-        rule.filter(|rule| message.is(rule.of))
+        rule.filter(|rule| message.is(rule.of) && asked.is_none_or(|asked| asked >= rule.since))
     };
     if let Some(Rule { held_back: Some(time), done, .. }) = of_message() {
         // No one may wait for it.

@@ -77,6 +77,13 @@ impl JournalFile {
     }
 }
 
+impl Drop for JournalFile {
+    fn drop(&mut self) {
+        // To close it is not enough: a program that is being started has a copy until it runs.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 /// The files whose names begin as this path, which is no file itself, and end with what each
 /// process adds. Incomplete ones of processes that have ended are removed.
 pub(super) fn others(path: &Path) -> io::Result<Vec<PathBuf>> {
@@ -176,6 +183,15 @@ mod tests {
         assert!(matches!(look(&own), Ok(Found::OfTheLiving)), "one process has it");
         found.remove().expect("it is there");
         assert!(matches!(look(&own), Ok(Found::Gone)));
+    }
+
+    #[test]
+    fn closed_file_is_had_while_another_program_starts() {
+        let (_directory, _, own) = journal();
+        let file = JournalFile::create(own.clone(), b"begun").expect("there is room");
+        let _copy = file.file.try_clone().expect("it is open");
+        drop(file);
+        assert_eq!(dead(&own).bytes, b"begun");
     }
 
     #[test]
