@@ -119,6 +119,8 @@ pub(crate) struct Plan {
     /// The same for the number of contenders by which sides are judged: until lines of processes
     /// have merged, shares differ.
     pub(crate) long_slot: Duration,
+    /// The same for more contenders than these, so that each has several turns.
+    pub(crate) crowd_slot: Duration,
     /// How many callers of one client wait for one grant each.
     pub(crate) crowds: &'static [usize],
     /// How long a lock outlives its holder, but for failures.
@@ -203,6 +205,7 @@ impl Plan {
         contenders: Cow::Borrowed(&[2, 8, 32, 128]),
         slot: Duration::from_secs(6),
         long_slot: Duration::from_secs(10),
+        crowd_slot: Duration::from_secs(20),
         crowds: &[100, 1_000, 10_000],
         ttl: Duration::from_secs(60),
         patience: Duration::from_secs(5),
@@ -231,6 +234,7 @@ impl Plan {
         contenders: Cow::Borrowed(&[8, 32]),
         slot: Duration::from_secs(1),
         long_slot: Duration::from_secs(5),
+        crowd_slot: Duration::from_secs(5),
         failure_ttl: Duration::from_secs(5),
         // A node of Cassandra takes long to start again.
         failures: &[Failure::Frozen],

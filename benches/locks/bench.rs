@@ -401,6 +401,7 @@ impl Bench {
     async fn hot_name(&mut self, subject: Subject, contenders: usize) -> Result<()> {
         let length = match contenders {
             JUDGED_BY => self.plan.long_slot,
+            _ if contenders > JUDGED_BY => self.plan.crowd_slot,
             _ => self.plan.slot,
         };
         let record = self.contend(subject, contenders, length).await?;

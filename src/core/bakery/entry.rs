@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::admission::QueuePosition;
 use super::io::{Acquire, Assignment, Change, Now, Write};
 use super::lease::{Lease, LeaseTerms};
+use super::queue::Succession;
 use super::row::{Claim, ContenderId, LastRelease, MICROS_PER_MILLI, Mode, Revocation};
 use super::seeded_bug::SeededBug;
 
@@ -23,8 +24,8 @@ pub(super) struct Entry {
     pub(super) lease: Lease,
     renewal: Renewal,
     announced: Duration,
-    /// What its release reports to waiters, from when it left the queue itself.
-    last_release: Option<LastRelease>,
+    /// How it was let in, if it had waited: its release reports that to waiters.
+    succession: Option<Succession>,
     /// Who asked the holder to leave, if one did: the lease is not renewed any more.
     pub(super) revoked: Option<Revocation>,
     /// The object is idle: nothing is renewed until it is reassigned.
@@ -37,8 +38,8 @@ impl Entry {
         let announced = announcement.first_try;
         let lease = Lease::new(acquire.terms, announced);
         let renewal = Renewal::resting();
-        let (stamp, last_release, revoked, rests) = (announcement.write.stamp, None, None, false);
-        Entry { acquire, claim, stamp, lease, renewal, announced, last_release, revoked, rests }
+        let (stamp, succession, revoked, rests) = (announcement.write.stamp, None, None, false);
+        Entry { acquire, claim, stamp, lease, renewal, announced, succession, revoked, rests }
     }
 
     /// The place in the queue.
@@ -59,20 +60,19 @@ impl Entry {
         self.renewal.stage = Stage::Resting;
     }
 
-    /// Notes how long a handoff took while it waited in the queue, and the last release that it saw
-    /// there: with a stamp above that one's, its own release is the last one on a slow clock too.
-    pub(super) fn note_handoff(&mut self, handoff: Duration, before: Option<LastRelease>) {
-        let Claim { contender: ContenderId { client, .. }, round, .. } = self.claim;
-        let stamp = before.map_or(i64::MIN, |before| before.stamp.saturating_add(1));
-        self.last_release = Some(LastRelease { client, round, handoff, stamp });
+    /// Notes how it is let in after it has waited in the queue.
+    pub(super) fn succeed(&mut self, succession: Succession) {
+        self.succession = Some(succession);
     }
 
     /// What its release at `now` reports to waiters; nothing if it did not wait itself, or if
     /// others may hold at the same time: then the queue does not move one by one. Reported by each
     /// holder, it would make an uncontended release, one delete, a tenth slower.
     pub(super) fn last_release(&self, now: Now) -> Option<LastRelease> {
-        let last = self.last_release.filter(|_| self.acquire.mode == Mode::Exclusive)?;
-        Some(LastRelease { stamp: last.stamp.max(now.stamp), ..last })
+        let succession = self.succession.filter(|_| self.acquire.mode == Mode::Exclusive)?;
+        let Claim { contender: ContenderId { client, .. }, round, .. } = self.claim;
+        let stamp = succession.stamp_after().max(now.stamp);
+        Some(LastRelease { client, round, handoff: succession.handoff(now.elapsed), stamp })
     }
 
     /// Handles the acknowledgement of a write of these rows, which begins a new lease.

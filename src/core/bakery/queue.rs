@@ -17,6 +17,7 @@ use std::time::Duration;
 use self::backoff::Handoff;
 pub(super) use self::backoff::within_patience;
 use self::progress::Progress;
+pub(super) use self::progress::Succession;
 use super::admission::{Blockers, QueuePosition, Snapshot, Standing};
 use super::row::{ContenderId, Mode};
 use super::seeded_bug::SeededBug;
@@ -56,6 +57,8 @@ pub(crate) struct Queue {
     futile: usize,
     /// The contender that the last question found present, and when it was first found so.
     stays: Option<(ContenderId, Duration)>,
+    /// When the contender left that a question found gone last.
+    left: Option<Duration>,
     /// How long a choosing contender is expected to choose, from the last move seen.
     choosing: Duration,
     choosing_until: Duration,
@@ -84,6 +87,7 @@ impl Queue {
             presumed_gone: None,
             futile: 0,
             stays: None,
+            left: None,
             choosing,
             choosing_until: now + choosing,
             handoff,
@@ -153,6 +157,12 @@ impl Queue {
         gone
     }
 
+    /// Notes that a question with this round trip has just found a contender gone. If it had asked
+    /// all the time, it would have learned that one question later than it happened.
+    pub(crate) fn found_gone(&mut self, now: Duration, round_trip: Duration) {
+        self.left = Some(now.saturating_sub(2 * round_trip));
+    }
+
     /// Handles a whole read; true if a blocker was removed. None is presumed gone any longer.
     pub(crate) fn confirmed(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
         // Only an unreadable contender is asked for by a whole read.
@@ -198,11 +208,9 @@ impl Queue {
     /// The blockers not presumed gone, in order of place. Choosing ones count as ahead of all
     /// tickets: one that stays may be a holder on the fast path.
     fn remaining(&self) -> Vec<QueuePosition> {
-        let places = self.blockers.iter().map(|(contender, _)| contender);
-        let mut remaining: Vec<_> = places
-            .filter_map(|contender| self.place(contender))
-            .filter(|place| self.presumed_gone.is_none_or(|gone| *place > gone))
-            .collect();
+        let places = self.blockers.iter().map(|(contender, standing)| place(contender, standing));
+        let mut remaining: Vec<_> =
+            places.filter(|place| self.presumed_gone.is_none_or(|gone| *place > gone)).collect();
         remaining.sort_unstable();
         remaining
     }
@@ -242,13 +250,16 @@ impl Queue {
     }
 
     fn place(&self, contender: ContenderId) -> Option<QueuePosition> {
-        let standing = self.blockers.standing(contender)?;
-        Some(QueuePosition { ticket: standing.ticket().unwrap_or(NO_TICKET), contender })
+        Some(place(contender, self.blockers.standing(contender)?))
     }
 }
 
 /// Stands for "no ticket yet", before every ticket.
 const NO_TICKET: i64 = i64::MIN;
+
+fn place(contender: ContenderId, standing: Standing) -> QueuePosition {
+    QueuePosition { ticket: standing.ticket().unwrap_or(NO_TICKET), contender }
+}
 
 fn is_choosing(place: QueuePosition) -> bool {
     place.ticket == NO_TICKET

@@ -180,7 +180,7 @@ pub(crate) struct LastRelease {
     pub(crate) client: u128,
     /// The round that it ended.
     pub(crate) round: i64,
-    /// How long a handoff took while it waited.
+    /// How long a handoff takes.
     pub(crate) handoff: Duration,
     /// The write timestamp, in µs: above that of the release before, whatever the clocks say.
     pub(crate) stamp: i64,

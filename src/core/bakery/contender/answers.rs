@@ -173,6 +173,9 @@ impl Contender {
         let one_left = match question {
             Question::Present(contender) | Question::Choosing(contender) => {
                 let gone = queue.answered(contender, snapshot, now.elapsed);
+                if gone {
+                    queue.found_gone(now.elapsed, round_trip);
+                }
                 if SeededBug::NoConfirmingRead.is_planted() && queue.admits() {
                     return self.hold(now, entry);
                 }
@@ -186,7 +189,7 @@ impl Contender {
                 self.ahead = queue.blockers().contenders();
                 // Only a whole read lets a contender in: a look at one row confirms no other row.
                 if queue.admits() {
-                    entry.note_handoff(queue.handoff(now.elapsed), snapshot.last_release());
+                    entry.succeed(queue.succession(now.elapsed));
                     return self.hold(now, entry);
                 }
                 one_left

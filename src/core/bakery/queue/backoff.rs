@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::admission::Standing;
 use super::super::row::ContenderId;
 use super::super::seeded_bug::SeededBug;
-use super::{Queue, middle};
+use super::{Queue, Succession, middle};
 
 /// Until the queue is seen to move, a handoff is assumed to take about half as long as the doorway.
 const HANDOFFS_PER_DOORWAY: u32 = 2;
@@ -79,8 +79,8 @@ impl Queue {
 
     /// How long a handoff takes, if releases report; not more than one can take.
     fn told_handoff(&self) -> Option<Duration> {
-        let handoff = self.progress.handoff().filter(|_| self.progress.is_told())?;
-        Some(handoff.clamp(HANDOFF_MIN, self.handoff.told_at_most))
+        let last = self.progress.last_release().filter(|_| self.progress.is_told())?;
+        Some(last.handoff.clamp(HANDOFF_MIN, self.handoff.told_at_most))
     }
 
     /// How long to pause where releases report how many are ahead.
@@ -144,9 +144,10 @@ impl Queue {
         }
     }
 
-    /// How long a handoff took while this one waited.
-    pub(crate) fn handoff(&self, now: Duration) -> Duration {
-        (now - self.handoff.since) / count(self.handoff.length.max(1))
+    /// How this contender is let in now.
+    pub(crate) fn succession(&self, now: Duration) -> Succession {
+        let mean = (now - self.handoff.since) / count(self.handoff.length.max(1));
+        Succession { began: self.left.unwrap_or(now - mean), before: self.progress.last_release() }
     }
 
     /// How many have left since the beginning, at least.
@@ -350,13 +351,15 @@ mod tests {
     }
 
     #[test]
-    fn release_reports_the_mean_time_of_a_handoff() {
+    fn release_reports_its_own_handoff_or_the_mean() {
         let ms = Duration::from_millis;
         let snapshot = Snapshot::of(&rows(&tickets(8)));
-        let queue = Queue::new(ME, Mode::Exclusive, &snapshot, ms(100), ms(20));
-        assert_eq!(queue.handoff(ms(180)), ms(10));
+        let mut queue = Queue::new(ME, Mode::Exclusive, &snapshot, ms(100), ms(20));
+        assert_eq!(queue.succession(ms(180)).handoff(ms(180)), ms(10), "the mean");
+        queue.found_gone(ms(175), ms(3));
+        assert_eq!(queue.succession(ms(180)).handoff(ms(182)), ms(13), "two questions and more");
         let alone = Queue::new(ME, Mode::Exclusive, &Snapshot::default(), ms(100), ms(20));
-        assert_eq!(alone.handoff(ms(180)), ms(80));
+        assert_eq!(alone.succession(ms(180)).handoff(ms(180)), ms(80));
     }
 
     #[test]

@@ -15,6 +15,7 @@ impl Fingerprint for Queue {
             presumed_gone,
             futile,
             stays: _,
+            left: _,
             choosing,
             choosing_until,
             handoff: _,

@@ -10,6 +10,9 @@ use super::super::admission::{Blockers, QueuePosition, Standing};
 use super::super::row::{LastRelease, Mode};
 use super::NO_TICKET;
 
+/// The handoffs before weigh this many times as much as the latest one in what is reported.
+const STEADINESS: u32 = 7;
+
 /// The line as it was in the beginning, and how many have left it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
@@ -49,9 +52,9 @@ impl Progress {
         self.last.is_some() && !self.line.is_empty()
     }
 
-    /// How long a handoff took for the contender that left last.
-    pub(super) fn handoff(&self) -> Option<Duration> {
-        self.last.map(|last| last.handoff)
+    /// The last release that was seen.
+    pub(super) fn last_release(&self) -> Option<LastRelease> {
+        self.last
     }
 
     /// Notes the last release that a read shows. Returns the place of the contender that left, if
@@ -66,5 +69,54 @@ impl Progress {
         let moved = rest.iter().position(is_it)? + 1;
         self.left += moved;
         Some(rest[moved - 1].place)
+    }
+}
+
+/// How a contender that had waited is let in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Succession {
+    /// When the one before it left, as it would know if it had asked all the time.
+    pub(super) began: Duration,
+    /// The last release that it saw.
+    pub(super) before: Option<LastRelease>,
+}
+
+impl Succession {
+    /// How long a handoff takes: its own, up to the release at `now`, and those before. The time by
+    /// which a waiter looks too late is not part of one, or all behind it would look later still.
+    /// When a crowd has come and its whole reads are over, handoffs are many times as fast as
+    /// reported, so those that are much faster count at once.
+    pub(crate) fn handoff(self, now: Duration) -> Duration {
+        let own = now - self.began;
+        match self.before.map(|before| before.handoff) {
+            Some(before) if own < before / 2 => (before + own) / 2,
+            Some(before) => (before * STEADINESS + own) / (STEADINESS + 1),
+            None => own,
+        }
+    }
+
+    /// The least stamp of its release: above that of the one before, it is the last one on a slow
+    /// clock too.
+    pub(crate) fn stamp_after(self) -> i64 {
+        self.before.map_or(i64::MIN, |before| before.stamp.saturating_add(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reported_handoffs_follow_fast_ones_at_once_and_slow_ones_slowly() {
+        let ms = Duration::from_millis;
+        let reported = |before: Option<u64>, own: u64| {
+            let last = |before| LastRelease { client: 1, round: 1, handoff: ms(before), stamp: 1 };
+            let succession = Succession { began: ms(100), before: before.map(last) };
+            succession.handoff(ms(100 + own))
+        };
+        assert_eq!(reported(None, 10), ms(10));
+        assert_eq!(reported(Some(100), 10), ms(55));
+        assert_eq!(reported(Some(16), 8), ms(15));
+        assert_eq!(reported(Some(10), 90), ms(20));
     }
 }
