@@ -12,6 +12,9 @@ use super::NO_TICKET;
 
 /// The handoffs before weigh this many times as much as the latest one in what is reported.
 const STEADINESS: u32 = 7;
+/// What was reported before counts as this at most: no waiter paces itself by more, and a wrong
+/// report is soon forgotten.
+const REPORT_MAX: Duration = Duration::from_millis(500);
 
 /// The line as it was in the beginning, and how many have left it.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +91,7 @@ impl Succession {
     /// reported, so those that are much faster count at once.
     pub(crate) fn handoff(self, now: Duration) -> Duration {
         let own = now - self.began;
-        match self.before.map(|before| before.handoff) {
+        match self.before.map(|before| before.handoff.min(REPORT_MAX)) {
             Some(before) if own < before / 2 => (before + own) / 2,
             Some(before) => (before * STEADINESS + own) / (STEADINESS + 1),
             None => own,
@@ -118,5 +121,6 @@ mod tests {
         assert_eq!(reported(Some(100), 10), ms(55));
         assert_eq!(reported(Some(16), 8), ms(15));
         assert_eq!(reported(Some(10), 90), ms(20));
+        assert_eq!(reported(Some(1_000_000), 10), ms(255), "a wrong one");
     }
 }
