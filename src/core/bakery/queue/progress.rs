@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reported_handoffs_follow_fast_ones_at_once_and_slow_ones_slowly() {
+    fn reports_drop_fast_and_rise_slowly() {
         let ms = Duration::from_millis;
         let reported = |before: Option<u64>, own: u64| {
             let last = |before| LastRelease { client: 1, round: 1, handoff: ms(before), stamp: 1 };

@@ -178,7 +178,7 @@ fn silent_keeper_is_left() {
 // Goal: a guest confirms the turn that it has, and returns once more the one that it returned. It
 // returns none that it may still learn of.
 #[test]
-fn keeper_that_checks_has_the_truth() {
+fn check_is_answered_with_confirm_or_return() {
     let mut script = Script::inside();
     script.checks(1);
     script.sends(Request::Confirm { turn: turn(1), number: 4 });

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_file_is_had_while_another_program_starts() {
+    fn closed_file_is_unlocked_despite_a_copy() {
         let (_directory, _, own) = journal();
         let file = JournalFile::create(own.clone(), b"begun").expect("there is room");
         let _copy = file.file.try_clone().expect("it is open");
