@@ -53,7 +53,7 @@ impl Kind {
     fn of_read(read: Read) -> Self {
         match read {
             Read::Object => Kind::ObjectRead,
-            Read::Contender(_) | Read::Entering(_) => Kind::ContenderRead,
+            Read::Contender(_) | Read::Entering(_) | Read::Front { .. } => Kind::ContenderRead,
         }
     }
 }

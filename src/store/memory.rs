@@ -9,7 +9,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use self::peers::Peers;
-use self::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
+use self::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells};
 use super::{
     ClockReading, Cursor, Exchanges, HOSTS_PER_PAGE, HostRow, HostTable, LockRows, Node, NodeProbe,
     NodeReport, Page, Part, PeerRow, PeerTable, RowStamp, Store, StoreFuture, StoredMark,
@@ -326,7 +326,7 @@ impl Tables {
         let mut merged = BTreeMap::<&Key, &Cell>::new();
         for replica in self.next_quorum() {
             let rows = self.replicas[replica].objects.get(object).into_iter().flatten();
-            for (key, cell) in rows.filter(|((name, id), _)| matches(read, name, *id)) {
+            for (key, cell) in rows.filter(|((name, id), _)| read.asks_for(name, *id)) {
                 let newest = merged.entry(key).or_insert(cell);
                 if cell.beats(newest) {
                     *newest = cell;

@@ -12,7 +12,6 @@ use crate::core::bakery::{
     Acquire, Change, Contender, ContenderEvent, ContenderId, ContenderInput, ContenderOutput,
     LastRelease, LeaseTerms, Mode, Now, Patience, Read, Statics, StoredRow, Write, WriteOutcome,
 };
-use crate::store::memory::replica::matches;
 
 /// Names the seed.
 const SEED: &str = "BAKERY_LOCK_PACING_SEED";
@@ -54,7 +53,7 @@ impl Cost {
 /// What happens to the contender of this number.
 enum Step {
     /// Its request takes effect.
-    Arrives(usize, ContenderOutput),
+    Arrives(usize, Box<ContenderOutput>),
     /// It gets an answer.
     Answers(usize, ContenderInput),
     /// Its deadline comes, unless something happened to it since.
@@ -133,14 +132,14 @@ impl Race {
             Step::Leaves(who) => self.tell(who, ContenderInput::Release),
             Step::Answers(who, input) => self.tell(who, input),
             Step::Arrives(who, request) => {
-                let answer = match request {
+                let answer = match *request {
                     ContenderOutput::Write { op, write } => {
                         self.write(&write);
                         ContenderInput::Written { op, outcome: WriteOutcome::Applied }
                     }
                     ContenderOutput::Read { op, read } => {
                         let rows =
-                            self.rows.iter().filter(|((name, id), _)| matches(read, name, *id));
+                            self.rows.iter().filter(|((name, id), _)| read.asks_for(name, *id));
                         let rows = rows.map(|(_, row)| row.clone()).collect();
                         let last_release = self.last_release;
                         let statics = Statics { last_release, mark: None };
@@ -210,7 +209,7 @@ impl Race {
         let arrives = self.now + self.way();
         let begins = arrives.max(self.free_at);
         self.free_at = begins + self.database.work.mul_f64(if whole { 2.0 } else { 1.0 });
-        self.at(self.free_at, Step::Arrives(who, request));
+        self.at(self.free_at, Step::Arrives(who, Box::new(request)));
     }
 
     /// A message takes its time, and now and then several times as long.

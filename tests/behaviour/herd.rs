@@ -16,9 +16,9 @@ const fn s(seconds: u64) -> Duration {
 /// By then a waiter has found that all ahead of it are gone, on a slow database.
 pub(crate) const HERD_GONE: Duration = s(5);
 
-/// A hundred clients queue for ten seconds behind a holder on a slow database, and one behind them
-/// with this timeout. A release has reported that handoffs are slow. Returns how long the lock was
-/// free before the last one had it.
+/// Two hundred clients queue for ten seconds behind a holder on a slow database, and one behind
+/// them with this timeout. A release has reported that handoffs are slow. Returns how long the lock
+/// was free before the last one had it.
 ///
 /// # Panics
 ///
@@ -29,7 +29,7 @@ pub(crate) async fn behind_a_herd(
 ) -> Result<Duration, LockError> {
     let (holder, other) = (client(store, "holder").await, client(store, "other").await);
     let mut herd = Vec::new();
-    for _ in 0..100 {
+    for _ in 0..200 {
         herd.push(client(store, "herd").await);
     }
     store.delay_calls(Duration::from_millis(200));

@@ -16,8 +16,8 @@ use std::time::Duration;
 use super::admission::SeenContender;
 use super::entry::{Attempt, Entry, Pace, RenewalStep};
 use super::io::{
-    Acquire, Assignment, Change, ContenderEvent, ContenderInput, ContenderOutput, Failure, Loss,
-    Now, OpId, Patience, Read, Write,
+    Acquire, Assignment, Change, ContenderEvent, ContenderInput, ContenderOutput, FRONT_MAX,
+    Failure, Loss, Now, OpId, Patience, Read, Write,
 };
 use super::lease::{Lease, LeaseTerms, TIME_IN_FLIGHT};
 use super::queue::{Question, Queue};
@@ -41,6 +41,8 @@ pub(crate) struct Contender {
     /// has met. A wrong mark thus affects its own object only.
     raised: i64,
     exchanges: bool,
+    /// How many of those ahead it asks for at once, at most.
+    front_max: usize,
     ahead: Vec<SeenContender>,
 }
 
@@ -108,6 +110,7 @@ impl Contender {
             gone_by: Duration::ZERO,
             raised,
             exchanges: false,
+            front_max: FRONT_MAX,
             ahead: Vec::new(),
         }
     }
@@ -115,6 +118,12 @@ impl Contender {
     /// The contender, in a store that writes and reads in one round trip if `exchanges`.
     pub(crate) fn exchanging(self, exchanges: bool) -> Self {
         Contender { exchanges, ..self }
+    }
+
+    /// The contender, which asks for no more than this many of those ahead at once.
+    #[cfg(instrumented)]
+    pub(crate) fn with_front_max(self, front_max: usize) -> Self {
+        Contender { front_max, ..self }
     }
 
     /// Handles an input.
@@ -473,8 +482,8 @@ impl Contender {
             Task::Announce | Task::TakeTicket => self.exchanges.then_some(Read::Object),
             Task::Delete | Task::Renew => None,
             Task::Look | Task::Settle | Task::Ask(Question::All) => Some(Read::Object),
-            Task::Ask(Question::Choosing(contender)) => Some(Read::Contender(contender)),
             Task::Ask(Question::Present(contender)) => Some(Read::Entering(contender)),
+            Task::Ask(Question::Front) => Some(self.front()),
             Task::Check => {
                 self.renewing_entry().reading(RenewalStep::Check);
                 Some(Read::Contender(self.id))
@@ -486,6 +495,15 @@ impl Contender {
                 Some(if held { Read::Object } else { Read::Contender(self.id) })
             }
         }
+    }
+
+    /// The read of the own rows and of all that are ahead.
+    fn front(&self) -> Read {
+        let State::Waiting(_, queue) = &self.state else {
+            unreachable!("only a waiter asks");
+        };
+        let ahead = queue.front().expect("it is asked for because they are few");
+        Read::Front { own: self.id, ahead }
     }
 
     /// The write of the present state. Notes until when it may leave rows in the database.

@@ -233,7 +233,28 @@ pub(crate) enum Read {
     Contender(ContenderId),
     /// The `entering::` row of one contender.
     Entering(ContenderId),
+    /// The rows of one contender, and the `entering::` rows of all that are ahead of it.
+    Front { own: ContenderId, ahead: [Option<ContenderId>; FRONT_MAX] },
 }
+
+impl Read {
+    /// Whether it asks for this row of a contender.
+    pub(crate) fn asks_for(self, row_name: &str, contender: ContenderId) -> bool {
+        let is_entering = row_name == row_name::ENTERING;
+        match self {
+            Read::Object => true,
+            Read::Contender(asked) => asked == contender,
+            Read::Entering(asked) => asked == contender && is_entering,
+            Read::Front { own, ahead } => {
+                own == contender || is_entering && ahead.contains(&Some(contender))
+            }
+        }
+    }
+}
+
+/// How many contenders ahead one read asks for at most. Each is a row more for the servers to find,
+/// and waiters further back ask seldom.
+pub(crate) const FRONT_MAX: usize = 4;
 
 /// An event of a contender.
 #[derive(Clone, Debug, PartialEq, Eq)]

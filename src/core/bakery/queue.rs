@@ -1,8 +1,9 @@
 //! Which blocker a waiting contender asks next (design section 7); [`backoff`] says when.
 //!
-//! Whole reads are costly and one-row reads cheap, so between the first read after drawing and the
-//! confirming one, a contender asks single blockers whether they are still there. That only selects
-//! which blocker to ask: blockers leave by a look at themselves or by a whole read.
+//! Whole reads are costly and one-row reads cheap, so while many are ahead, a contender asks single
+//! blockers whether they are still there. That only selects which blocker to ask: blockers leave by
+//! a look at themselves or by a whole read. Once few are ahead, one read asks for all of them and
+//! for the contender's own rows, and lets it in like a whole one.
 //!
 //! A limited contender is let in while a few others hold, and any of those may be the next to
 //! leave. Once that few are ahead it reads whole; before, it asks those that must come and go.
@@ -19,6 +20,7 @@ pub(super) use self::backoff::within_patience;
 use self::progress::Progress;
 pub(super) use self::progress::Succession;
 use super::admission::{Blockers, QueuePosition, Snapshot, Standing};
+use super::io::FRONT_MAX;
 use super::row::{ContenderId, Mode};
 use super::seeded_bug::SeededBug;
 
@@ -36,11 +38,11 @@ const FUTILE_MAX: usize = 3;
 /// What to read next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Question {
-    /// Is this contender, which has a ticket, still there? Its `entering::` row shows it.
+    /// Is this contender still there? Its `entering::` row shows it.
     Present(ContenderId),
-    /// Has this contender left, or drawn a ticket? Both of its rows show.
-    Choosing(ContenderId),
-    /// Have all contenders ahead left? Only a whole read shows it.
+    /// Have the few that are ahead left? Their `entering::` rows show it.
+    Front,
+    /// Have all contenders ahead left? A whole read shows it.
     All,
 }
 
@@ -49,6 +51,8 @@ pub(crate) enum Question {
 pub(crate) struct Queue {
     mine: QueuePosition,
     mode: Mode,
+    /// How many blockers are few enough to ask for all of them at once.
+    front_max: usize,
     blockers: Blockers,
     /// Blockers up to this place are presumed gone, because the one there is.
     presumed_gone: Option<QueuePosition>,
@@ -83,6 +87,7 @@ impl Queue {
         Queue {
             mine,
             mode,
+            front_max: FRONT_MAX,
             blockers,
             presumed_gone: None,
             futile: 0,
@@ -93,6 +98,12 @@ impl Queue {
             handoff,
             progress,
         }
+    }
+
+    /// The queue, which asks for no more than this many blockers at once.
+    pub(crate) fn with_front_max(self, front_max: usize) -> Self {
+        assert!(front_max <= FRONT_MAX, "no read asks for more");
+        Queue { front_max, ..self }
     }
 
     /// The remaining blockers.
@@ -124,15 +135,17 @@ impl Queue {
         if self.admits() {
             return Question::All;
         }
-        let Some(contender) = self.asked() else {
-            return Question::All;
-        };
-        match self.blockers.standing(contender) {
-            Some(Standing::Queued { .. }) => Question::Present(contender),
-            Some(Standing::Choosing { .. }) => Question::Choosing(contender),
-            // It may have rows of unknown names, which can't be read by key.
-            Some(Standing::Unreadable) | None => Question::All,
+        if self.front().is_some() {
+            return Question::Front;
         }
+        if self.is_near() {
+            return Question::All;
+        }
+        let readable = self.asked().filter(|who| {
+            // Rows of unknown names can't be read by key.
+            self.blockers.standing(*who) != Some(Standing::Unreadable)
+        });
+        readable.map_or(Question::All, Question::Present)
     }
 
     /// Handles the answer to a question about one contender; true if it no longer blocks.
@@ -157,15 +170,39 @@ impl Queue {
         gone
     }
 
+    /// The blockers, if they are so few that one read asks for all of them.
+    pub(crate) fn front(&self) -> Option<[Option<ContenderId>; FRONT_MAX]> {
+        if !self.may_ask_all() || self.blockers.iter().count() > self.front_max {
+            return None;
+        }
+        let mut front = [None; FRONT_MAX];
+        for (place, (contender, _)) in front.iter_mut().zip(self.blockers.iter()) {
+            *place = Some(contender);
+        }
+        Some(front)
+    }
+
+    /// Whether one read could ask for all that are presumed to be ahead, once a whole read has
+    /// shown that the others have left. With room for one that the presumption is wrong about.
+    fn is_near(&self) -> bool {
+        self.may_ask_all() && self.remaining().len() < self.front_max
+    }
+
+    /// Whether all blockers can be read by key, and must leave before us.
+    fn may_ask_all(&self) -> bool {
+        let is_unreadable = |(_, standing)| standing == Standing::Unreadable;
+        self.company() == 0 && !self.blockers.iter().any(is_unreadable)
+    }
+
     /// Notes that a question with this round trip has just found a contender gone. If it had asked
     /// all the time, it would have learned that one question later than it happened.
     pub(crate) fn found_gone(&mut self, now: Duration, round_trip: Duration) {
         self.left = Some(now.saturating_sub(2 * round_trip));
     }
 
-    /// Handles a whole read; true if a blocker was removed. None is presumed gone any longer.
+    /// Handles a read that shows all blockers; true if one was removed. None is presumed gone any
+    /// longer.
     pub(crate) fn confirmed(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
-        // Only an unreadable contender is asked for by a whole read.
         let asked = self.asked();
         let any_gone = self.blockers.confirm(snapshot, self.mine, self.mode);
         if !SeededBug::MiddleStandsForAll.is_planted() {
@@ -325,7 +362,7 @@ mod tests {
 
     #[test]
     fn asks_the_middle_of_the_rest_until_the_predecessor_is_gone() {
-        let mut queue = queue(&tickets(8));
+        let mut queue = queue(&tickets(8)).with_front_max(0);
         for host in [5, 7, 8] {
             assert_eq!(queue.question(), Question::Present(id(host)));
             assert!(queue.answered(id(host), &Snapshot::default(), Duration::ZERO));
@@ -335,6 +372,47 @@ mod tests {
         queue.confirmed(&Snapshot::of(&rows(&[(2, Some(2))])), Duration::ZERO);
         assert_eq!(queue.question(), Question::Present(id(2)));
         assert_eq!(queue.blockers().iter().count(), 1);
+    }
+
+    #[test]
+    fn asks_for_all_once_few_are_ahead() {
+        let mut queue = queue(&tickets(20));
+        for host in [11, 16] {
+            assert_eq!((queue.question(), queue.front()), (Question::Present(id(host)), None));
+            assert!(queue.answered(id(host), &Snapshot::default(), Duration::ZERO));
+        }
+        assert_eq!(queue.question(), Question::Present(id(19)), "four may be ahead");
+        let all = Snapshot::of(&rows(&tickets(20)));
+        assert!(!queue.answered(id(19), &all, Duration::ZERO));
+        assert_eq!(queue.question(), Question::Present(id(19)));
+        assert!(queue.answered(id(19), &Snapshot::default(), Duration::ZERO));
+        assert_eq!(queue.question(), Question::All, "one may be ahead, if those before have left");
+        let shown = [2, 17, 18, 20].map(|host: i32| (host, Some(host.into())));
+        assert!(queue.confirmed(&Snapshot::of(&rows(&shown)), Duration::ZERO));
+        assert_eq!(queue.question(), Question::Front);
+        assert_eq!(queue.front(), Some([2, 17, 18, 20].map(|host| Some(id(host)))));
+        assert!(queue.confirmed(&Snapshot::of(&rows(&shown[3..])), Duration::ZERO));
+        assert_eq!(queue.front(), Some([Some(id(20)), None, None, None]));
+        assert!(!queue.admits());
+        assert!(queue.confirmed(&Snapshot::default(), Duration::ZERO));
+        assert!(queue.admits());
+    }
+
+    #[test]
+    fn unreadable_ones_are_asked_for_by_whole_reads() {
+        let unreadable = StoredRow { round: None, ..rows(&tickets(1))[0].clone() };
+        for ahead in [1, 3, 9] {
+            let mut seen = rows(&tickets(ahead));
+            seen[0] = unreadable.clone();
+            let snapshot = Snapshot::of(&seen);
+            let ms = Duration::from_millis(10);
+            let mut queue = Queue::new(ME, Mode::Exclusive, &snapshot, Duration::ZERO, ms);
+            assert_eq!(queue.front(), None);
+            while let Question::Present(who) = queue.question() {
+                assert!(queue.answered(who, &Snapshot::default(), Duration::ZERO));
+            }
+            assert_eq!(queue.question(), Question::All, "{ahead} ahead");
+        }
     }
 
     /// The rows of these contenders, and that one of them left last.
@@ -356,18 +434,18 @@ mod tests {
         let ms = Duration::from_millis;
         let known = |host: u8| ContenderId { client: host.into(), ..id(host.into()) };
         let mut queue =
-            Queue::new(ME, Mode::Exclusive, &told(&tickets(8), 99, ms(2)), ms(0), ms(10));
+            Queue::new(ME, Mode::Exclusive, &told(&tickets(12), 99, ms(2)), ms(0), ms(10));
         for left in [99, 3, 6, 6] {
-            assert_eq!(queue.question(), Question::Present(known(8)));
-            assert!(!queue.answered(known(8), &told(&tickets(8), left, ms(2)), ms(9)));
+            assert_eq!(queue.question(), Question::Present(known(12)));
+            assert!(!queue.answered(known(12), &told(&tickets(12), left, ms(2)), ms(9)));
         }
-        assert_eq!(queue.blockers().iter().count(), 8, "those that have left are not gone");
-        assert!(queue.answered(known(8), &Snapshot::default(), ms(9)));
-        assert_eq!(queue.question(), Question::All);
+        assert_eq!(queue.blockers().iter().count(), 12, "those that have left are not gone");
+        assert!(!queue.answered(known(12), &told(&tickets(12), 9, ms(2)), ms(9)));
+        assert_eq!(queue.question(), Question::All, "three are ahead");
         // The predecessor gave up, and so did two more.
-        let rest = told(&tickets(8)[3..5], 3, ms(2));
+        let rest = told(&tickets(12)[3..5], 3, ms(2));
         assert!(queue.confirmed(&rest, ms(10)));
-        assert_eq!(queue.question(), Question::Present(known(5)));
+        assert_eq!(queue.front(), Some([Some(known(4)), Some(known(5)), None, None]));
     }
 
     #[test]
@@ -421,19 +499,19 @@ mod tests {
     }
 
     #[test]
-    fn choosers_are_asked_last_and_one_by_one() {
-        let mut queue = queue(&[(1, None), (2, None), (3, Some(3))]);
+    fn choosers_are_asked_last() {
+        let mut queue = queue(&[(1, None), (2, None), (3, Some(3))]).with_front_max(0);
         assert_eq!(queue.question(), Question::Present(id(3)));
         assert!(queue.is_taken());
         assert!(queue.answered(id(3), &Snapshot::default(), Duration::ZERO));
         assert_eq!(queue.question(), Question::All);
         queue.confirmed(&Snapshot::of(&rows(&[(1, None), (2, None)])), Duration::ZERO);
         assert!(!queue.is_taken());
-        assert_eq!(queue.question(), Question::Choosing(id(1)));
+        assert_eq!(queue.question(), Question::Present(id(1)));
         assert!(queue.answered(id(1), &Snapshot::of(&rows(&[(1, Some(10_001))])), Duration::ZERO));
-        assert_eq!(queue.question(), Question::Choosing(id(2)));
+        assert_eq!(queue.question(), Question::Present(id(2)));
         assert!(!queue.answered(id(2), &Snapshot::of(&rows(&[(2, Some(5))])), Duration::ZERO));
-        assert_eq!(queue.question(), Question::Present(id(2)), "it drew a ticket before ours");
+        assert!(queue.is_taken(), "it drew a ticket before ours");
     }
 
     #[test]

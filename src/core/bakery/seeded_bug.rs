@@ -24,8 +24,8 @@ pub(crate) enum SeededBug {
     LeaseFromAcknowledgement,
     /// A renewal counts even if it is acknowledged after the lease is over.
     LateRenewalCounts,
-    /// A look at the last blocker lets a contender in, without a read that shows its own rows.
-    NoConfirmingRead,
+    /// A look at the last blockers lets a waiter in, whatever is shown of its own rows.
+    OwnRowsUnread,
     /// A waiter that exchanges only reads, although its rows may not be where it asks.
     WaiterOnlyReads,
     /// A renewal writes the rows whatever the read before it shows, and only finds out afterwards.
@@ -122,7 +122,7 @@ impl SeededBug {
         SeededBug::LimitedCountsExclusive,
         SeededBug::LeaseFromAcknowledgement,
         SeededBug::LateRenewalCounts,
-        SeededBug::NoConfirmingRead,
+        SeededBug::OwnRowsUnread,
         SeededBug::WaiterOnlyReads,
         SeededBug::RenewalUnread,
         SeededBug::HoldersDoNotCompare,

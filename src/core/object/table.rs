@@ -91,13 +91,7 @@ impl Table {
         if self.is_down {
             return Err(ReadFailure::Failed);
         }
-        let is_read = |row: &&StoredRow| match read {
-            Read::Object => true,
-            Read::Contender(contender) => row.contender == contender,
-            Read::Entering(contender) => {
-                row.contender == contender && row.row_name == row_name::ENTERING
-            }
-        };
+        let is_read = |row: &&StoredRow| read.asks_for(&row.row_name, row.contender);
         let live = self.rows.values().filter(|cell| cell.is_live(now));
         let rows = live.filter_map(|cell| cell.row.as_ref()).filter(is_read).cloned().collect();
         Ok(Seen { rows, statics: Statics::default(), many_dead: false })

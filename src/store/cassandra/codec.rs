@@ -90,6 +90,20 @@ pub(super) fn contender_key(object: &str, contender: ContenderId) -> impl Serial
     (object, host, Uuid::from_u128(client), slot)
 }
 
+/// The keys of both rows of a contender, and of the `entering::` rows of those ahead of it.
+pub(super) fn front_keys(
+    object: &str,
+    own: ContenderId,
+    ahead: &[Option<ContenderId>],
+) -> impl SerializeRow {
+    let key = |name: &'static str, contender: ContenderId| {
+        (name, contender.host, Uuid::from_u128(contender.client), contender.slot)
+    };
+    let own = [row_name::ENTERING, row_name::REVOKED].map(|name| key(name, own));
+    let ahead = ahead.iter().flatten().map(|contender| key(row_name::ENTERING, *contender));
+    (object.to_owned(), own.into_iter().chain(ahead).collect::<Vec<_>>())
+}
+
 /// The values to delete each row of a contender.
 pub(super) fn deletions(
     object: &str,

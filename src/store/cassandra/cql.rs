@@ -109,6 +109,8 @@ templates! {
     ReadObject: read!(),
     ReadContender: concat!(read!(), " AND ", all_rows!(), " AND ", of_contender!()),
     ReadEntering: concat!(read!(), " AND row_name = '{entering}' AND ", of_contender!()),
+    /// Rows by their keys.
+    ReadFront: concat!(read!(), " AND (row_name, host, client, slot) IN ?"),
     /// All rows of an object with their times.
     ReadWithTimes: concat!(read_with_times!(), " WHERE object_name = ?"),
     /// Rows of many objects with their times, page by page.

@@ -26,7 +26,7 @@ use uuid::Uuid;
 pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, Rights, TableFacts};
 use self::classify::classify;
 use self::codec::{
-    claim_values, contender_key, deletions, fence, fence_values, host_values, hosts,
+    claim_values, contender_key, deletions, fence, fence_values, front_keys, host_values, hosts,
     last_release_values, last_seen_values, mark, mark_values, next, revocation_values, row_stamps,
     seen_since, stored_rows, swept_ranges, timed_rows, warns_of_dead_rows,
 };
@@ -214,6 +214,9 @@ impl LockRows for CassandraStore {
                 }
                 Read::Entering(id) => {
                     self.execute(&statements.read_entering, contender_key(object, id)).await
+                }
+                Read::Front { own, ahead } => {
+                    self.execute(&statements.read_front, front_keys(object, own, &ahead)).await
                 }
             }?;
             let many_dead = warns_of_dead_rows(&result);

@@ -82,13 +82,17 @@ impl Cells {
 
 /// The fields that a read of an object needs; none: all.
 fn fields(read: Read) -> Vec<String> {
-    let (names, contender): (&[_], _) = match read {
+    let entering = |contender| codec::field(row_name::ENTERING, contender);
+    let both = |contender| [entering(contender), codec::field(row_name::REVOKED, contender)];
+    let rows: Vec<_> = match read {
         Read::Object => return Vec::new(),
-        Read::Contender(contender) => (&[row_name::ENTERING, row_name::REVOKED], contender),
-        Read::Entering(contender) => (&[row_name::ENTERING], contender),
+        Read::Contender(contender) => both(contender).into(),
+        Read::Entering(contender) => vec![entering(contender)],
+        Read::Front { own, ahead } => {
+            both(own).into_iter().chain(ahead.into_iter().flatten().map(entering)).collect()
+        }
     };
-    let rows = names.iter().map(|name| codec::field(name, contender));
-    rows.chain([LAST_RELEASE, MARK, SWEEPS].map(str::to_owned)).collect()
+    rows.into_iter().chain([LAST_RELEASE, MARK, SWEEPS].map(str::to_owned)).collect()
 }
 
 impl MastersStore {

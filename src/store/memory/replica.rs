@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use crate::core::bakery::{
-    Change, ContenderId, LAST_RELEASE_TTL_SECONDS, LastRelease, Read, StoredRow, Write, row_name,
+    Change, ContenderId, LAST_RELEASE_TTL_SECONDS, LastRelease, StoredRow, Write, row_name,
 };
 use crate::store::{StoredMark, TimedRow};
 
@@ -210,13 +210,4 @@ fn written(row: StoredRow, stamp: i64, dead_from: Duration) -> (Key, Cell) {
 pub(super) fn dead_from(now: Duration, ttl_seconds: i32) -> Duration {
     let ttl = Duration::from_secs(u64::from(ttl_seconds.unsigned_abs()));
     Duration::from_secs(now.as_secs()) + ttl
-}
-
-/// Whether a read asks for a row.
-pub(crate) fn matches(read: Read, name: &str, contender: ContenderId) -> bool {
-    match read {
-        Read::Object => true,
-        Read::Contender(asked) => asked == contender,
-        Read::Entering(asked) => asked == contender && name == row_name::ENTERING,
-    }
 }

@@ -8,7 +8,7 @@ use proptest::sample::select;
 
 use super::for_all;
 use super::rows::{ME, mode, number, table};
-use crate::core::bakery::{Question, Queue, QueuePosition, Snapshot};
+use crate::core::bakery::{ContenderId, Question, Queue, QueuePosition, Snapshot};
 
 // Goal: a contender that is asked for is one of the blockers and can be asked by key; once none
 // is in the way, all rows are read; and no pause is longer than 1.25 s or next to none.
@@ -26,10 +26,18 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
             now += round_trip;
             match queue.question() {
                 Question::All => _ = queue.confirmed(&snapshot, now),
-                Question::Present(who) | Question::Choosing(who) => {
+                Question::Front => {
+                    let front = queue.front().expect("it asks for it").into_iter().flatten();
+                    let blockers = queue.blockers().iter().map(|(contender, _)| contender);
+                    prop_assert!(front.clone().eq(blockers), "it asks for all blockers");
+                    for who in front {
+                        prop_assert!(can_be_asked_by_key(&queue, who));
+                    }
+                    queue.confirmed(&snapshot, now);
+                }
+                Question::Present(who) => {
                     prop_assert!(!queue.admits(), "a look at {who} lets no contender in");
-                    let standing = queue.blockers().standing(who);
-                    prop_assert!(standing.is_some_and(|standing| standing.round().is_some()));
+                    prop_assert!(can_be_asked_by_key(&queue, who));
                     queue.answered(who, &snapshot, now);
                 }
             }
@@ -55,8 +63,10 @@ fn line_that_all_left_is_soon_over() {
         let mut questions = 0;
         while !queue.admits() {
             match queue.question() {
-                Question::All => _ = queue.confirmed(&Snapshot::default(), Duration::ZERO),
-                Question::Present(who) | Question::Choosing(who) => {
+                Question::Front | Question::All => {
+                    queue.confirmed(&Snapshot::default(), Duration::ZERO);
+                }
+                Question::Present(who) => {
                     prop_assert!(queue.answered(who, &Snapshot::default(), Duration::ZERO));
                 }
             }
@@ -65,6 +75,12 @@ fn line_that_all_left_is_soon_over() {
         }
         Ok(())
     });
+}
+
+/// Whether all rows of a blocker have names that are known.
+fn can_be_asked_by_key(queue: &Queue, who: ContenderId) -> bool {
+    let standing = queue.blockers().standing(who);
+    standing.is_some_and(|standing| standing.round().is_some())
 }
 
 fn time() -> impl Strategy<Value = Duration> {

@@ -28,8 +28,8 @@ use self::statics::statics_need_no_rows;
 use self::ties::ties_are_settled;
 use crate::clock::{Clock, SystemClock};
 use crate::core::bakery::{
-    Change, Claim, ContenderId, FENCE_TTL_SECONDS, LAST_RELEASE_TTL_SECONDS, LastRelease, Mode,
-    Read, Revocation, RevokeKind, Statics, StoredRow, Write, row_name,
+    Change, Claim, ContenderId, FENCE_TTL_SECONDS, FRONT_MAX, LAST_RELEASE_TTL_SECONDS,
+    LastRelease, Mode, Read, Revocation, RevokeKind, Statics, StoredRow, Write, row_name,
 };
 use crate::options::{Consistency, NAME_BYTES_MAX};
 #[cfg(feature = "redis")]
@@ -242,6 +242,15 @@ fn revocation(claim: &Claim) -> Revocation {
     }
 }
 
+/// The read of the rows of one contender, and of those of others ahead of it.
+fn front(own: ContenderId, others: &[ContenderId]) -> Read {
+    let mut ahead = [None; FRONT_MAX];
+    for (place, other) in ahead.iter_mut().zip(others) {
+        *place = Some(*other);
+    }
+    Read::Front { own, ahead }
+}
+
 /// The rows of a claim.
 fn rows_of(claim: &Claim) -> Vec<StoredRow> {
     vec![StoredRow::entering(claim)]
@@ -358,9 +367,22 @@ async fn reads_return_what_was_asked_for(object: &Object<'_>) {
     let absent = ContenderId { host: 77, ..contender(1) };
     object.expect(Read::Contender(absent), &[]).await;
     object.expect(Read::Entering(absent), &[]).await;
+    object.expect(front(absent, &[]), &[]).await;
+    let [one, own, other] = claims.each_ref().map(|claim| claim.contender);
+    for claim in &claims {
+        object.revoke(&revocation(claim), 5, LONG_TTL).await;
+    }
+    let [of_one, of_own, of_other] = claims.each_ref().map(rows_of);
+    let revoked = vec![StoredRow::revoked(&revocation(&claims[1]))];
+    let expected = [&of_one[..], &of_own, &revoked, &of_other].concat();
+    let read = object.read(front(own, &[one, other, absent])).await;
+    assert_eq!(read.len(), expected.len(), "own rows, and announcements of others: {read:?}");
+    assert!(expected.iter().all(|row| read.contains(row)), "{read:?}");
     object.delete(claims[0].contender, 10).await;
     object.expect(Read::Entering(claims[0].contender), &[]).await;
-    object.expect(Read::Contender(claims[0].contender), &[]).await;
+    let revoked = StoredRow::revoked(&revocation(&claims[0]));
+    object.expect(Read::Contender(claims[0].contender), &[revoked]).await;
+    object.expect(front(absent, &[one, other]), &of_other).await;
 }
 
 async fn objects_do_not_mix(rows: &dyn LockRows, tag: &str, stamp: i64) {
@@ -445,6 +467,7 @@ async fn the_last_release_is_told(object: &Object<'_>) {
     assert_eq!(told(Read::Object).await, first, "the later release has a lower stamp");
     let third = release(&claims[1], 32).await;
     assert_eq!(told(Read::Entering(waiter)).await, third);
+    assert_eq!(told(front(waiter, &[claims[0].contender])).await, third);
     object.delete(waiter, 20).await;
     object.expect(Read::Object, &[]).await;
     assert_eq!(told(Read::Object).await, third, "it belongs to no row");

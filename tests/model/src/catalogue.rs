@@ -84,6 +84,7 @@ pub(crate) fn entries() -> Vec<Entry> {
     let holds = sound()
         .into_iter()
         .chain(of_exchanges::sound())
+        .chain(of_fronts())
         .chain(of_sweeps())
         .chain(of_tokens())
         .chain(of_members::sound())
@@ -129,7 +130,10 @@ const SWEPT: Troubles = Troubles { sweep: true, ..CALM };
 const SWEPT_AND_ALL: Troubles = Troubles { sweep: true, ..ALL };
 const ALL: Troubles = Troubles { failures: true, giving_up: true, deaths: 1, ..CALM };
 
-const ORDINARY: &[Sight] = &[Sight::FastPath, Sight::ThroughTheQueue, Sight::Tie];
+const ORDINARY: &[Sight] =
+    &[Sight::FastPath, Sight::ThroughTheQueue, Sight::FromTheFront, Sight::Tie];
+/// Where waiters ask for one contender at a time.
+const ONE_BY_ONE: &[Sight] = &[Sight::FastPath, Sight::ThroughTheQueue, Sight::Tie];
 const TROUBLED: &[Sight] = &[
     Sight::FastPath,
     Sight::ThroughTheQueue,
@@ -224,6 +228,25 @@ fn sound() -> Vec<(&'static str, Length, Subject)> {
             "limited ones and a shared one, on registers",
             Long,
             Registers(all(&[LIMITED, LIMITED, SHARED], 1)),
+        ),
+    ]
+}
+
+/// Waiters that ask for fewer or more of those ahead at once than in other searches.
+fn of_fronts() -> Vec<(&'static str, Length, Subject)> {
+    use Length::{Long, Short};
+    use Subject::{Registers, Replicas};
+    let of = |requests: &[LockRequest], troubles| Scenario::of(requests).troubles(troubles);
+    let one_by_one = |requests: &[LockRequest], troubles| {
+        of(requests, troubles).must_see(ONE_BY_ONE).asking_one_by_one()
+    };
+    vec![
+        ("two, all troubles, asking one by one", Short, Replicas(one_by_one(&TWO, ALL))),
+        ("three, asking one by one", Long, Replicas(one_by_one(&THREE, CALM))),
+        (
+            "three, all troubles, asking for all, on registers",
+            Long,
+            Registers(of(&THREE, ALL).must_see(TROUBLED).with_front_max(2)),
         ),
     ]
 }
@@ -332,8 +355,12 @@ fn flawed() -> Vec<(&'static str, Subject)> {
             Replicas(planted(&TWO, SeededBug::RevokedDeletesRows).troubles(ASKING)),
         ),
         (
-            "flaw: no confirming read",
-            Replicas(planted(&TWO, SeededBug::NoConfirmingRead).troubles(FORCE)),
+            "flaw: own rows unread",
+            Replicas(planted(&TWO, SeededBug::OwnRowsUnread).troubles(FORCE)),
+        ),
+        (
+            "flaw: own rows unread, asking one by one",
+            Replicas(planted(&TWO, SeededBug::OwnRowsUnread).troubles(FORCE).asking_one_by_one()),
         ),
     ]
 }

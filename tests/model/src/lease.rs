@@ -320,7 +320,7 @@ impl Moment {
     /// The rows that a read may show or not, because they expire about now. Each is a bit.
     fn doubtful(&self, read: Read, seen_until: u64) -> u16 {
         let rows = rows_asked(read, self.peers.len());
-        let doubtful = rows.filter(|row| {
+        let doubtful = rows.into_iter().filter(|row| {
             let row = &self.rows[*row];
             row.cell.is_there() && self.now - row.written >= seen_until
         });
@@ -331,7 +331,8 @@ impl Moment {
         let Some(Errand::Read { read, .. }) = self.peers[reader].errand else {
             unreachable!("only a reader looks")
         };
-        let rows = rows_asked(read, self.peers.len()).filter(|row| expired & (1 << row) == 0);
+        let rows = rows_asked(read, self.peers.len()).into_iter();
+        let rows = rows.filter(|row| expired & (1 << row) == 0);
         rows.filter_map(|row| SeenRow::of(row, self.rows[row].cell)).collect()
     }
 
@@ -356,8 +357,9 @@ impl Model for Expiry {
 
     fn init_states(&self) -> Vec<Moment> {
         let contenders = self.scenario.requests.len();
-        let Scenario { rounds, exchanges, .. } = self.scenario;
-        let peer = |i| Peer::new(i, rounds, 0).exchanging(exchanges).on(self.course.terms());
+        let Scenario { rounds, exchanges, front_max, .. } = self.scenario;
+        let on_store = |i| Peer::new(i, rounds, 0).exchanging(exchanges).with_front_max(front_max);
+        let peer = |i| on_store(i).on(self.course.terms());
         let mut moment = Moment {
             now: 0,
             peers: (0..contenders).map(peer).map(Arc::new).collect(),

@@ -44,6 +44,7 @@ pub(crate) struct Peer {
     /// Whether it was let in although it was removed before.
     pub(crate) let_in_unseen: bool,
     exchanges: bool,
+    front_max: usize,
     rounds_begun: i64,
     /// The stamp that is the name of its round.
     round: i64,
@@ -64,6 +65,7 @@ pub(crate) struct Peer {
 }
 
 /// A request that is not answered.
+#[expect(clippy::large_enum_variant, reason = "a search keeps fingerprints, and few of these")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Errand {
     Write {
@@ -109,6 +111,7 @@ impl Peer {
             removal: Removal::None,
             let_in_unseen: false,
             exchanges: false,
+            front_max: 0,
             rounds_begun: 0,
             round: 0,
             last_stamp: 0,
@@ -134,6 +137,12 @@ impl Peer {
     pub(crate) fn exchanging(self, exchanges: bool) -> Self {
         let contender = self.contender.map(|contender| contender.exchanging(exchanges));
         Peer { contender, exchanges, ..self }
+    }
+
+    /// The contender, which asks for no more than this many of those ahead at once.
+    pub(crate) fn with_front_max(self, front_max: usize) -> Self {
+        let contender = self.contender.map(|contender| contender.with_front_max(front_max));
+        Peer { contender, front_max, ..self }
     }
 
     pub(crate) fn is_dead(&self) -> bool {
@@ -187,8 +196,14 @@ impl Peer {
             Some(Errand::Read { read: Read::Contender(whose) | Read::Entering(whose), .. }) => {
                 whose != id_of(self.index)
             }
+            Some(Errand::Read { read: Read::Front { .. }, .. }) => true,
             Some(Errand::Read { read: Read::Object, .. } | Errand::Write { .. }) | None => false,
         }
+    }
+
+    /// Whether it asks for all that are ahead, and for its own rows.
+    pub(crate) fn asks_the_front(&self) -> bool {
+        matches!(self.errand, Some(Errand::Read { read: Read::Front { .. }, .. }))
     }
 
     /// Whether it reads its own rows, before it writes them again.
@@ -238,7 +253,8 @@ impl Peer {
 
     /// Another state machine takes its place, and knows nothing of it.
     pub(crate) fn forget(&mut self) {
-        self.contender = Some(Contender::new(id_of(self.index)).exchanging(self.exchanges));
+        let contender = Contender::new(id_of(self.index)).exchanging(self.exchanges);
+        self.contender = Some(contender.with_front_max(self.front_max));
         self.errand = None;
         self.ticket = None;
         (self.leaving, self.inside, self.expiring) = (false, false, false);
@@ -441,6 +457,7 @@ impl Hash for Peer {
             let_in_unseen,
             // The same for all.
             exchanges: _,
+            front_max: _,
             rounds_begun,
             round,
             last_stamp,

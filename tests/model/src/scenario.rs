@@ -12,6 +12,8 @@ pub(crate) struct Scenario {
     pub(crate) rounds: u8,
     /// Whether the store writes and reads in one round trip.
     pub(crate) exchanges: bool,
+    /// How many of those ahead a waiter asks for at once, at most.
+    pub(crate) front_max: usize,
     pub(crate) troubles: Troubles,
     /// Whether replicas that are behind catch up where no contender can tell, to save states.
     pub(crate) reduced: bool,
@@ -87,6 +89,9 @@ impl Scenario {
             requests,
             rounds: 1,
             exchanges: false,
+            // So that two of three ask for the one ahead as those near the front do, and the third
+            // one as those further back.
+            front_max: 1,
             troubles: CALM,
             reduced: true,
             flaw: None,
@@ -96,6 +101,16 @@ impl Scenario {
 
     pub(crate) fn exchanging(self) -> Self {
         Scenario { exchanges: true, ..self }
+    }
+
+    /// Waiters ask for no more than this many of those ahead at once.
+    pub(crate) fn with_front_max(self, front_max: usize) -> Self {
+        Scenario { front_max, ..self }
+    }
+
+    /// Waiters ask for one contender at a time, and read whole before they are let in.
+    pub(crate) fn asking_one_by_one(self) -> Self {
+        self.with_front_max(0)
     }
 
     pub(crate) fn rounds(self, rounds: u8) -> Self {

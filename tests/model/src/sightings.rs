@@ -10,6 +10,8 @@ pub(crate) enum Sight {
     FastPath,
     /// A contender is let in with a ticket.
     ThroughTheQueue,
+    /// A contender is let in by a read of its own rows and of the few ahead.
+    FromTheFront,
     /// A contender draws the ticket of another one.
     Tie,
     /// A contender gives up before it has a ticket.
@@ -124,9 +126,10 @@ pub(crate) enum Sight {
     LateRow,
 }
 
-const SIGHTS: [Sight; 58] = [
+const SIGHTS: [Sight; 59] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
+    Sight::FromTheFront,
     Sight::Tie,
     Sight::GivenUpInTheDoorway,
     Sight::GivenUpInTheQueue,

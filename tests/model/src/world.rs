@@ -584,6 +584,9 @@ impl<S: Store> Contention<S> {
         if is.holds() && !was.holds() {
             let short = is.ticket().is_none();
             self.sightings.note(if short { Sight::FastPath } else { Sight::ThroughTheQueue });
+            if was.asks_the_front() {
+                self.sightings.note(Sight::FromTheFront);
+            }
         }
         let others = after.peers.iter().enumerate().filter(|(other, _)| *other != i);
         let tickets = others.filter_map(|(_, other)| other.ticket());
@@ -618,9 +621,10 @@ impl<S: Store> Model for Contention<S> {
     fn init_states(&self) -> Vec<World<S>> {
         let contenders = self.scenario.requests.len();
         let renewals = self.scenario.renewals();
-        let Scenario { rounds, exchanges, .. } = self.scenario;
-        let peer = |i| Arc::new(Peer::new(i, rounds, renewals).exchanging(exchanges));
-        let peers = (0..contenders).map(peer).collect();
+        let Scenario { rounds, exchanges, front_max, .. } = self.scenario;
+        let peer =
+            |i| Peer::new(i, rounds, renewals).exchanging(exchanges).with_front_max(front_max);
+        let peers = (0..contenders).map(peer).map(Arc::new).collect();
         let store = S::new(&self.scenario);
         vec![World { peers, store, revoker: Revoker::Idle, sweeper: Sweeper::Idle, grants: 0 }]
     }

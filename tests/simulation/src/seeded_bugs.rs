@@ -64,7 +64,7 @@ const OF_EXCHANGES: &str = "WaiterOnlyReads";
 /// What no simulation can find, and why. The model finds all of them.
 const OUT_OF_REACH: [(&str, &str); 15] = [
     ("LateRenewalCounts", "guards look at the clock themselves, and end when their lease does"),
-    ("NoConfirmingRead", "only a living client that is removed by force has no rows then"),
+    ("OwnRowsUnread", "only a living client that is removed by force has no rows then"),
     ("RenewalUnread", "no rows are lost, and a holder that does not know finds them at once"),
     ("HoldersDoNotCompare", "no rows are lost, so there are never two holders"),
     ("NoTieBreakOfHolders", "no rows are lost, so there are never two holders"),

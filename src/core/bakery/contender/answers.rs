@@ -151,7 +151,8 @@ impl Contender {
             return self.fail(now, denial.into());
         }
         let (place, mode) = (entry.place(), entry.acquire.mode);
-        let queue = Box::new(Queue::new(place, mode, snapshot, now.elapsed, doorway));
+        let queue = Queue::new(place, mode, snapshot, now.elapsed, doorway);
+        let queue = Box::new(queue.with_front_max(self.front_max));
         self.ahead = queue.blockers().contenders();
         if queue.admits() {
             self.hold(now, entry);
@@ -171,28 +172,34 @@ impl Contender {
         round_trip: Duration,
     ) {
         let one_left = match question {
-            Question::Present(contender) | Question::Choosing(contender) => {
+            Question::Present(contender) => {
                 let gone = queue.answered(contender, snapshot, now.elapsed);
                 if gone {
                     queue.found_gone(now.elapsed, round_trip);
                 }
-                if SeededBug::NoConfirmingRead.is_planted() && queue.admits() {
+                if SeededBug::OwnRowsUnread.is_planted() && queue.admits() {
                     return self.hold(now, entry);
                 }
                 gone
             }
-            Question::All => {
-                if let Err(denial) = snapshot.shows(&entry.claim) {
+            Question::Front | Question::All => {
+                if let Err(denial) = snapshot.shows(&entry.claim)
+                    && !SeededBug::OwnRowsUnread.is_planted()
+                {
                     return self.leave_line(now, entry.acquire, denial);
                 }
                 let one_left = queue.confirmed(snapshot, now.elapsed);
+                if one_left && question == Question::Front {
+                    queue.found_gone(now.elapsed, round_trip);
+                }
                 self.ahead = queue.blockers().contenders();
-                // Only a whole read lets a contender in: a look at one row confirms no other row.
+                // Only a read that shows its own rows lets a contender in.
                 if queue.admits() {
                     entry.succeed(queue.succession(now.elapsed));
                     return self.hold(now, entry);
                 }
-                one_left
+                // It has just seen all that it would ask for again.
+                one_left && queue.front().is_none()
             }
         };
         let pause = if one_left {

@@ -21,6 +21,8 @@ impl Fingerprint for Contender {
             gone_by: _,
             raised,
             exchanges,
+            // The same for all.
+            front_max: _,
             ahead: _,
         } = self;
         assert!(outputs.is_empty(), "outputs are taken before anything else happens");

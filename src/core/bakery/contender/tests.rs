@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::super::io::{
-    Acquire, Assignment, Change, ContenderEvent, ContenderInput, ContenderOutput, Failure, Loss,
-    Now, OpId, Patience, Read, ReadFailure, Write, WriteOutcome,
+    Acquire, Assignment, Change, ContenderEvent, ContenderInput, ContenderOutput, FRONT_MAX,
+    Failure, Loss, Now, OpId, Patience, Read, ReadFailure, Write, WriteOutcome,
 };
 use super::super::lease::{Lease, LeaseTerms, TIME_IN_FLIGHT, ttl_seconds};
 use super::super::row::{
@@ -96,6 +96,15 @@ fn revocation(round: i64) -> Revocation {
 fn unreadable(host: i32) -> Vec<StoredRow> {
     let row = StoredRow::entering(&claim(host, 1, None));
     vec![StoredRow { row_name: "priority::".to_owned(), ..row }]
+}
+
+/// The read of our rows, and of those of these hosts ahead.
+fn front(hosts: &[i32]) -> Read {
+    let mut ahead = [None; FRONT_MAX];
+    for (place, host) in ahead.iter_mut().zip(hosts) {
+        *place = Some(id(*host));
+    }
+    Read::Front { own: ME, ahead }
 }
 
 /// A contender and its history so far.
@@ -192,7 +201,7 @@ impl Script {
     fn waiting(acquire: Acquire) -> Self {
         let mut script = Script::settling(acquire, &[queued(1, 7)], 8);
         script.sees(&[queued(1, 7)]);
-        script.reads(Read::Entering(id(1)));
+        script.reads(front(&[1]));
         script
     }
 
@@ -426,7 +435,7 @@ impl Script {
     /// The same behind host 1, which is still there. It reads its own rows only.
     fn renews_while_it_waits(&mut self) {
         self.pass(RENEWAL_DUE);
-        self.sees_only(&[queued(1, 7)]);
+        self.sees(&[queued(1, 7)]);
         self.checks();
         self.puts();
         self.applied();

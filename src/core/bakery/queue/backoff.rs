@@ -131,16 +131,13 @@ impl Queue {
         }
     }
 
-    /// Estimates the same by a whole read, which shows exactly how many have left. Only a limited
-    /// contender reads whole before most have left.
+    /// Estimates the same by a read of all blockers, which shows exactly how many have left.
     pub(super) fn count_handoffs(&mut self, any_gone: bool, now: Duration) {
-        if self.company() > 0 {
-            let left = self.left();
-            if any_gone {
-                self.handoff.left_at_least(left, now);
-            } else {
-                self.handoff.left_at_most(left, now);
-            }
+        let left = self.left();
+        if any_gone {
+            self.handoff.left_at_least(left, now);
+        } else {
+            self.handoff.left_at_most(left, now);
         }
     }
 
@@ -342,12 +339,14 @@ mod tests {
     }
 
     #[test]
-    fn whole_read_times_no_handoffs_of_one_that_is_not_limited() {
-        let ms = Duration::from_millis;
+    fn read_of_all_blockers_times_handoffs() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
         let mut queue = queue_after(ms(20), &tickets(8));
-        let before = queue.pause(ms(300), ms(1), 0.5);
-        assert!(!queue.confirmed(&Snapshot::of(&rows(&tickets(8))), ms(300)));
-        assert_eq!(queue.pause(ms(300), ms(1), 0.5), before);
+        let rest = Snapshot::of(&rows(&tickets(4)));
+        assert!(queue.confirmed(&rest, ms(60)));
+        assert_eq!(queue.pause(ms(60), ms(1), 0.5), us(10_500), "four left within 60 ms");
+        assert!(!queue.confirmed(&rest, ms(85)));
+        assert_eq!(queue.pause(ms(85), ms(1), 0.5), us(11_900), "four at most within 85 ms");
     }
 
     #[test]

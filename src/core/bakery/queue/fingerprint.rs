@@ -11,6 +11,7 @@ impl Fingerprint for Queue {
         let Queue {
             mine,
             mode: _,
+            front_max: _,
             blockers,
             presumed_gone,
             futile,

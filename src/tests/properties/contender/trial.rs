@@ -425,17 +425,18 @@ impl Trial {
                 self.look_at_all(&rows, QueuePosition { ticket, contender: ME });
                 self.is_let_in()
             }
-            (Read::Contender(who) | Read::Entering(who), Some(ticket)) => {
+            (Read::Contender(_) | Read::Entering(_) | Read::Front { .. }, Some(ticket)) => {
                 let mine = QueuePosition { ticket, contender: ME };
                 let mode = self.acquire.mode;
                 if let Some(blockers) = &mut self.in_the_way {
                     blockers.retain_mut(|blocker| {
-                        blocker.who != who || blocker.stays(&rows, mine, mode)
+                        let is_asked = read.asks_for(row_name::ENTERING, blocker.who);
+                        !is_asked || blocker.stays(&rows, mine, mode)
                     });
                 }
-                false
+                matches!(read, Read::Front { own: ME, .. }) && self.is_let_in()
             }
-            (Read::Contender(_) | Read::Entering(_), None) => false,
+            (Read::Contender(_) | Read::Entering(_) | Read::Front { .. }, None) => false,
         };
         // A holder reads the whole object too.
         let waits = self.held_since.is_none();

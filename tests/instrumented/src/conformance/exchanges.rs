@@ -2,7 +2,7 @@
 
 use tokio::join;
 
-use super::{LONG_TTL, Object, claim, rows_of};
+use super::{LONG_TTL, Object, claim, front, rows_of};
 use crate::core::bakery::{Change, Claim, ContenderId, Read, StoredRow, Write};
 use crate::store::Exchanges;
 
@@ -44,6 +44,8 @@ async fn an_exchange_shows_its_own_write(store: &dyn Exchanges, object: &Object<
     assert_eq!(do_exchange(&other, 11, one).await, rows_of(&first));
     let own = Read::Contender(other.contender);
     assert_eq!(do_exchange(&first, 10, own).await, rows_of(&other));
+    let own_and_other = front(first.contender, &[other.contender]);
+    assert_eq!(do_exchange(&first, 10, own_and_other).await, both);
     object.expect(Read::Object, &both).await;
     object.delete(first.contender, 12).await;
     assert_eq!(do_exchange(&first, 10, Read::Object).await, rows_of(&other));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LONG_TTL, Object, claim, contender};
+use super::{LONG_TTL, Object, claim, contender, front};
 use crate::core::bakery::{Change, LastRelease, Read, Statics};
 
 /// Checks a store. The objects of these names are new.
@@ -16,7 +16,7 @@ async fn a_mark_alone_is_no_row(object: &Object<'_>) {
     let id = contender(1);
     assert_eq!(object.statics(Read::Object).await, Statics::default());
     object.write(20, Change::Mark).await;
-    for read in [Read::Object, Read::Contender(id), Read::Entering(id)] {
+    for read in [Read::Object, Read::Contender(id), Read::Entering(id), front(id, &[id])] {
         object.expect(read, &[]).await;
     }
     let mark = Some(object.stamp + 20);

@@ -111,9 +111,8 @@ impl Geography {
         let spread = match ask {
             Ask::Write(_) | Ask::Exchange(..) | Ask::WriteFence(_) => self.work.write,
             Ask::Read(Read::Object) | Ask::OneReplica => self.work.object_read,
-            Ask::Read(Read::Contender(_) | Read::Entering(_)) | Ask::ReadFence => {
-                self.work.row_read
-            }
+            Ask::Read(Read::Contender(_) | Read::Entering(_) | Read::Front { .. })
+            | Ask::ReadFence => self.work.row_read,
         };
         spread.draw(rng)
     }

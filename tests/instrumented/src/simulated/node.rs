@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::bakery::{Change, FENCE_TTL_SECONDS, LastRelease, Read, Statics, Write};
-use crate::store::memory::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
+use crate::store::memory::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells};
 use crate::store::{StoredMark, TimedRow};
 
 /// One replica.
@@ -75,7 +75,7 @@ impl Node {
     /// What a read of an object shows.
     pub(super) fn seen(&self, object: &str, read: Read, now: Duration) -> Seen {
         let rows = self.replica.objects.get(object).into_iter().flatten();
-        let asked = rows.filter(|((name, id), _)| matches(read, name, *id));
+        let asked = rows.filter(|((name, id), _)| read.asks_for(name, *id));
         let seen = asked.map(|(key, cell)| {
             let ttl_seconds = cell.ttl_seconds(self.clock(now));
             SeenRow { key: key.clone(), cell: cell.clone(), ttl_seconds }

@@ -13,6 +13,7 @@ use std::hash::Hash;
 
 use crate::core::bakery::{
     Change, Claim, ContenderId, Mode, Read, Revocation, RevokeKind, Statics, StoredRow, Write,
+    row_name,
 };
 use crate::scenario::Scenario;
 
@@ -241,14 +242,14 @@ fn stamp_of_round(entering: Cell, round: i64) -> Option<i64> {
     entering.content.filter(|content| content.round == round).map(|_| entering.stamp)
 }
 
-/// Which rows a read asks for, as numbers: those of contender `n` begin at `n * KINDS`.
-pub(crate) fn rows_asked(read: Read, places: usize) -> std::ops::Range<usize> {
-    let first = |contender| index_of(contender) * KINDS;
-    match read {
-        Read::Object => 0..places * KINDS,
-        Read::Contender(contender) => first(contender)..first(contender) + KINDS,
-        Read::Entering(contender) => first(contender)..first(contender) + 1,
-    }
+/// Which rows a read asks for, as numbers in their order: those of contender `n` begin at
+/// `n * KINDS`.
+pub(crate) fn rows_asked(read: Read, places: usize) -> Vec<usize> {
+    // The mark has a place of its own behind the contenders.
+    let row_name =
+        |row| if row % KINDS == ENTERING { row_name::ENTERING } else { row_name::REVOKED };
+    let is_asked = |row: &usize| read.asks_for(row_name(*row), id_of(row / KINDS));
+    (0..places * KINDS).filter(is_asked).collect()
 }
 
 /// The contender of this number. Ties are broken by it: the first one has the smallest place.

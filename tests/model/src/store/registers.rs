@@ -33,7 +33,7 @@ struct Register {
 /// A read under way: of each row asked for all that it may show.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Reading {
-    asked: std::ops::Range<usize>,
+    asked: Vec<usize>,
     possible: Vec<Vec<Option<Content>>>,
 }
 
@@ -116,7 +116,7 @@ impl Store for Registers {
         let Way::Choice(choice) = way else { unreachable!("a read is not answered as a write") };
         let reading = self.readings[reader].take().expect("a read was sent before its answer");
         let mut choice = usize::try_from(choice).expect("it was made of a small number");
-        let rows = reading.asked.zip(reading.possible).filter_map(|(row, possible)| {
+        let rows = reading.asked.into_iter().zip(reading.possible).filter_map(|(row, possible)| {
             let content = possible[choice % possible.len()];
             choice /= possible.len();
             Some(SeenRow { contender: row / KINDS, kind: row % KINDS, content: content? })
@@ -168,11 +168,10 @@ impl Store for Registers {
 
 impl Reading {
     fn may_show(&mut self, row: usize, content: Option<Content>) {
-        if let Some(place) = row.checked_sub(self.asked.start)
-            && let Some(possible) = self.possible.get_mut(place)
-            && !possible.contains(&content)
+        if let Ok(place) = self.asked.binary_search(&row)
+            && !self.possible[place].contains(&content)
         {
-            possible.push(content);
+            self.possible[place].push(content);
         }
     }
 }

@@ -14,8 +14,7 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use super::{
-    Cell, Content, ENTERING, EXPIRED, Effects, KINDS, REVOKED, SeenRow, Store, rows_asked,
-    stamp_of_round,
+    Cell, ENTERING, EXPIRED, Effects, KINDS, REVOKED, SeenRow, Store, rows_asked, stamp_of_round,
 };
 use crate::core::bakery::Read;
 use crate::scenario::Scenario;
@@ -43,7 +42,7 @@ struct Replica {
 /// A read under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Reading {
-    asked: std::ops::Range<usize>,
+    asked: Vec<usize>,
     /// What each replica writes before it answers.
     write: Option<Effects>,
     answers: usize,
@@ -166,10 +165,10 @@ impl Store for Replicas {
         let reading = self.readings[reader].as_mut().expect("a read was sent before its answer");
         reading.write.into_iter().for_each(|write| replica_reached.take(write));
         reading.answers += 1;
-        let answered = &replica_reached.rows[reading.asked.clone()];
-        for (seen, cell) in reading.seen.iter_mut().zip(answered) {
+        for (seen, row) in reading.seen.iter_mut().zip(&reading.asked) {
+            let cell = replica_reached.rows[*row];
             if cell.beats(*seen) {
-                *seen = *cell;
+                *seen = cell;
             }
         }
         let rows = (reading.answers == self.quorum).then(|| reading.rows());
@@ -260,8 +259,9 @@ impl Replicas {
                 let mut awaited = self.replicas.iter().filter(unanswered);
                 if let Some(reading) = reading.as_mut().filter(|r| r.has_seen_less(row, known))
                     && awaited.all(|replica| !known.beats(replica.rows[row]))
+                    && let Some(place) = reading.place(row)
                 {
-                    reading.seen[row - reading.asked.start] = known;
+                    reading.seen[place] = known;
                 }
             }
         }
@@ -271,7 +271,7 @@ impl Replicas {
     fn subsets_noticed(
         &self,
         replica: &Replica,
-        asked: &std::ops::Range<usize>,
+        asked: &[usize],
     ) -> impl Iterator<Item = u16> + use<> {
         let noticed = self.under_way.iter().enumerate().filter(|(_, write)| {
             let rows = replica.changes_of(**write);
@@ -314,15 +314,17 @@ impl Replica {
 impl Reading {
     /// Whether it was answered, and not with what a quorum knows by now.
     fn has_seen_less(&self, row: usize, known: Cell) -> bool {
-        let seen = self.asked.contains(&row).then(|| self.seen[row - self.asked.start]);
+        let seen = self.place(row).map(|place| self.seen[place]);
         self.answers > 0 && seen.is_some_and(|seen| known.beats(seen))
     }
 
+    /// Where a row stands among those asked for.
+    fn place(&self, row: usize) -> Option<usize> {
+        self.asked.binary_search(&row).ok()
+    }
+
     fn rows(&self) -> Vec<SeenRow> {
-        let rows = self.asked.clone().zip(&self.seen).filter_map(|(row, cell)| {
-            let content: Content = cell.content?;
-            Some(SeenRow { contender: row / KINDS, kind: row % KINDS, content })
-        });
-        rows.collect()
+        let rows = self.asked.iter().zip(&self.seen);
+        rows.filter_map(|(row, cell)| SeenRow::of(*row, *cell)).collect()
     }
 }

@@ -138,7 +138,7 @@ fn renewal_confirms_the_hold() {
 }
 
 #[test]
-fn contenders_ahead_come_from_the_last_whole_read() {
+fn contenders_ahead_come_from_the_last_read_of_all() {
     let ahead = |script: &Script| {
         let ahead = script.contender.ahead().iter();
         ahead.map(|ahead| (ahead.owner.clone(), ahead.ticket)).collect::<Vec<_>>()
@@ -151,7 +151,7 @@ fn contenders_ahead_come_from_the_last_whole_read() {
     script.applied();
     script.reads(Read::Object);
     script.sees(&[queued(1, 7)]);
-    script.reads(Read::Entering(id(1)));
+    script.reads(front(&[1]));
     assert_eq!(ahead(&script), [host(1, Some(7))]);
     // A new round still knows; a new acquisition does not.
     script.sleeps(s(58));

@@ -58,10 +58,10 @@ fn only_choosing_or_earlier_contenders_block() {
         script.is_let_in();
     }
     for (others, question) in [
-        (queued(1, 7), Read::Entering(id(1))),
-        (queued(1, 8), Read::Entering(id(1))),
-        (choosing(1), Read::Contender(id(1))),
-        (choosing(9), Read::Contender(id(9))),
+        (queued(1, 7), front(&[1])),
+        (queued(1, 8), front(&[1])),
+        (choosing(1), front(&[1])),
+        (choosing(9), front(&[9])),
         (unreadable(9), Read::Object),
     ] {
         let mut script = Script::settling(exclusive(), &[queued(1, 7)], 8);

@@ -66,8 +66,6 @@ fn waiter_leaves_at_the_read_that_shows_its_revocation() {
 
     let mut confirming = Script::waiting(exclusive());
     let round = confirming.claim.round;
-    confirming.sees_only(&[]);
-    confirming.reads(Read::Object);
     confirming.sees_revoked(round, &[]);
     confirming.fails(Failure::Revoked(revocation(round)));
 
@@ -117,9 +115,7 @@ fn revocation_of_another_contender_changes_nothing() {
     script.reads(Read::Object);
     // It blocks until its own rows are gone.
     script.sees(&[queued(1, 7), vec![theirs.clone()]]);
-    script.reads(Read::Entering(id(1)));
-    script.sees_only(&[]);
-    script.reads(Read::Object);
+    script.reads(front(&[1]));
     script.sees(&[vec![theirs]]);
     script.is_held_for(s(58));
 }

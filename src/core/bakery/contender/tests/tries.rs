@@ -23,7 +23,7 @@ fn behind_a_ticket_it_is_taken() {
     settling.is_taken();
 
     let mut asking = asking();
-    asking.sees_only(&[queued(1, 1)]);
+    asking.sees(&[queued(1, 1)]);
     asking.is_taken();
 }
 
@@ -31,9 +31,9 @@ fn behind_a_ticket_it_is_taken() {
 fn stuck_chooser_is_polled_for_20ms() {
     let mut script = asking();
     for _ in 0..19 {
-        script.sees_only(&[choosing(1)]);
+        script.sees(&[choosing(1)]);
         script.sleeps(ms(1));
-        script.reads(Read::Contender(id(1)));
+        script.reads(front(&[1]));
     }
     script.sleeps(ms(1));
     script.is_taken();
@@ -55,9 +55,9 @@ fn slow_doorway_limits_choosing_to_100ms() {
         // What comes after the ticket is no part of the doorway.
         script.pass(ms(step));
         script.sees(&[choosing(1)]);
-        script.reads(Read::Contender(id(1)));
+        script.reads(front(&[1]));
         script.pass(ms(patience - 1));
-        script.sees_only(&[choosing(1)]);
+        script.sees(&[choosing(1)]);
         script.sleeps(ms(1));
         script.is_taken();
     }
@@ -74,8 +74,6 @@ fn time_is_over_even_while_an_answer_is_out() {
 fn holder_that_leaves_in_time_frees_the_lock() {
     let mut script = asking();
     script.pass(ms(19));
-    script.sees_only(&[]);
-    script.reads(Read::Object);
     script.sees(&[]);
     script.is_let_in();
 }
@@ -118,6 +116,6 @@ fn lease_that_ends_begins_a_new_round_here_too() {
 fn asking() -> Script {
     let mut script = Script::settling(a_try(), &[choosing(1)], 1);
     script.sees(&[choosing(1)]);
-    script.reads(Read::Contender(id(1)));
+    script.reads(front(&[1]));
     script
 }

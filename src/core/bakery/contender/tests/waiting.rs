@@ -3,18 +3,26 @@
 use super::*;
 
 #[test]
-fn it_asks_the_middle_confirms_and_is_let_in() {
-    let queue: Vec<_> = (1..=4).map(|host| queued(host, i64::from(host))).collect();
-    let mut script = Script::settling(exclusive(), &queue, 5);
+fn it_asks_the_middle_then_all_and_is_let_in() {
+    let queue: Vec<_> = (11..=20).map(|host| queued(host, i64::from(host))).collect();
+    let mut script = Script::settling(exclusive(), &queue, 21);
     script.sees(&queue);
-    script.sleeps(Duration::from_micros(700));
-    script.reads(Read::Entering(id(3)));
+    let pause = Duration::from_micros(2_800);
+    script.sleeps(pause);
+    script.reads(Read::Entering(id(16)));
     script.sees_only(&[]);
-    script.reads(Read::Entering(id(4)));
+    script.reads(Read::Entering(id(19)));
     script.sees_only(&[]);
+    // One is presumed to be ahead, and so a whole read shows who is.
     script.reads(Read::Object);
+    script.sees(&[queue[1].clone(), queue[9].clone()]);
+    script.sleeps(ms(1));
+    script.reads(front(&[12, 20]));
+    script.sees(&queue[9..]);
+    script.sleeps(ms(1));
+    script.reads(front(&[20]));
     script.sees(&[]);
-    script.is_held_for(TTL - s(1) - SKEW - Duration::from_micros(700));
+    script.is_held_for(TTL - s(1) - SKEW - pause - ms(2));
     assert_eq!(script.contender.ahead(), []);
 }
 
@@ -23,28 +31,23 @@ fn no_contender_is_gone_because_another_one_is() {
     let queue = [queued(1, 6), queued(2, 7)];
     let mut script = Script::settling(exclusive(), &queue, 8);
     script.sees(&queue);
-    script.reads(Read::Entering(id(2)));
-    script.sees_only(&[]);
-    script.reads(Read::Object);
+    script.reads(front(&[1, 2]));
     script.sees(&queue[..1]);
     script.sleeps(ms(1));
-    script.reads(Read::Entering(id(1)));
+    script.reads(front(&[1]));
 }
 
 #[test]
 fn exactly_the_pair_that_was_seen_goes() {
-    let other_round = rows_of(&claim(1, 2, Some(1)));
-    for answer in [Vec::new(), other_round[..1].to_vec()] {
+    for answer in [Vec::new(), rows_of(&claim(1, 2, Some(1)))] {
         let mut script = Script::waiting(exclusive());
-        script.sees_only(&[answer]);
-        script.reads(Read::Object);
-        script.sees(std::slice::from_ref(&other_round));
+        script.sees(&[answer]);
         script.is_let_in();
     }
     let mut script = Script::waiting(exclusive());
-    script.sees_only(&[queued(1, 7)[..1].to_vec()]);
+    script.sees(&[queued(1, 7)]);
     script.sleeps(ms(1));
-    script.reads(Read::Entering(id(1)));
+    script.reads(front(&[1]));
 }
 
 #[test]
@@ -52,46 +55,51 @@ fn choosing_one_goes_once_it_leaves_or_draws_after_us() {
     let answered = |answer: &Vec<StoredRow>| {
         let mut script = Script::settling(exclusive(), &[choosing(1)], 1);
         script.sees(&[choosing(1)]);
-        script.reads(Read::Contender(id(1)));
-        script.sees_only(std::slice::from_ref(answer));
+        script.reads(front(&[1]));
+        script.sees(std::slice::from_ref(answer));
         script
     };
     for answer in [Vec::new(), queued(1, 2), rows_of(&claim(1, 2, None))] {
-        let mut script = answered(&answer);
-        script.reads(Read::Object);
-        script.sees(&[answer]);
-        script.is_let_in();
+        answered(&answer).is_let_in();
     }
-    let mut script = answered(&choosing(1));
-    script.sleeps(ms(1));
-    script.reads(Read::Contender(id(1)));
-    // Host 1 wins the tie, and is asked for like any other that has a ticket.
-    let mut script = answered(&queued(1, 1));
-    script.sleeps(ms(1));
-    script.reads(Read::Entering(id(1)));
+    // Host 1 wins the tie.
+    for answer in [choosing(1), queued(1, 1)] {
+        let mut script = answered(&answer);
+        script.sleeps(ms(1));
+        script.reads(front(&[1]));
+    }
 }
 
 #[test]
 fn newcomers_are_never_added() {
     let mut script = Script::waiting(exclusive());
-    script.sees_only(&[]);
-    script.reads(Read::Object);
     // A contender that announces itself after our ticket was acknowledged will find it.
     script.sees(&[queued(2, 1), choosing(3), unreadable(4)]);
     script.is_let_in();
 }
 
 #[test]
-fn confirming_read_must_show_its_own_rows() {
-    let mine = Script::waiting(exclusive()).claim;
-    for own in [Vec::new(), rows_of(&Claim { ticket: None, ..mine })] {
-        let mut script = Script::waiting(exclusive());
+fn read_that_lets_in_must_show_its_own_rows() {
+    let near: fn() -> Script = || Script::waiting(exclusive());
+    let further: fn() -> Script = || {
+        let queue: Vec<_> = (11..=16).map(|host| queued(host, i64::from(host))).collect();
+        let mut script = Script::settling(exclusive(), &queue, 17);
+        script.sees(&queue);
+        script.wakes();
+        script.reads(Read::Entering(id(14)));
         script.sees_only(&[]);
         script.reads(Read::Object);
-        script.sees_only(&[own]);
-        script.deletes();
-        script.applied();
-        script.announces();
+        script
+    };
+    for waiting in [near, further] {
+        let mine = waiting().claim;
+        for own in [Vec::new(), rows_of(&Claim { ticket: None, ..mine })] {
+            let mut script = waiting();
+            script.sees_only(&[own]);
+            script.deletes();
+            script.applied();
+            script.announces();
+        }
     }
 }
 
@@ -158,9 +166,7 @@ fn row_that_becomes_readable_counts_like_others() {
     script.reads(Read::Object);
     script.sees(&[choosing(1)]);
     script.sleeps(ms(1));
-    script.reads(Read::Contender(id(1)));
-    script.sees_only(&[queued(1, 2)]);
-    script.reads(Read::Object);
+    script.reads(front(&[1]));
     script.sees(&[queued(1, 2)]);
     script.is_let_in();
 }
@@ -176,14 +182,15 @@ fn pauses_follow_queue_length_then_round_trip() {
     script.sleeps(Duration::from_micros(2_100));
     script.reads(Read::Entering(id(15)));
     script.sees_only(&[]);
-    script.reads(Read::Entering(id(17)));
-    script.sees_only(&[]);
-    script.reads(Read::Entering(id(18)));
+    script.reads(Read::Object);
+    script.sees(&queue[7..]);
+    script.sleeps(ms(1));
+    script.reads(front(&[18]));
     script.pass(ms(4));
     script.jitter = 0.0;
-    script.sees_only(&[queue[7].clone()]);
+    script.sees(&queue[7..]);
     script.sleeps(ms(3));
-    script.reads(Read::Entering(id(18)));
+    script.reads(front(&[18]));
 }
 
 #[test]
@@ -220,12 +227,7 @@ fn read_that_fails_is_repeated() {
     let mut waiting = Script::waiting(exclusive());
     waiting.read_fails(ReadFailure::Failed);
     waiting.sleeps(ms(10));
-    waiting.reads(Read::Entering(id(1)));
-    waiting.sees_only(&[]);
-    waiting.reads(Read::Object);
-    waiting.read_fails(ReadFailure::Failed);
-    waiting.sleeps(ms(10));
-    waiting.reads(Read::Object);
+    waiting.reads(front(&[1]));
     waiting.sees(&[]);
     waiting.is_let_in();
 }
