@@ -40,8 +40,6 @@ pub(crate) use contender::Contender;
 pub(crate) use fence::{FENCE_TTL_SECONDS, Poisoned, Right, SPACING};
 #[cfg(instrumented)]
 pub(crate) use fingerprint::Fingerprint;
-#[cfg(any(test, instrumented))]
-pub(crate) use io::FRONT_MAX;
 pub(crate) use io::{
     Acquire, Assignment, Change, ContenderEvent, ContenderInput, ContenderOutput, Failure, Loss,
     Now, OpId, Patience, Read, ReadFailure, Write, WriteOutcome,

@@ -502,8 +502,7 @@ impl Contender {
         let State::Waiting(_, queue) = &self.state else {
             unreachable!("only a waiter asks");
         };
-        let ahead = queue.front().expect("it is asked for because they are few");
-        Read::Front { own: self.id, ahead }
+        queue.front().expect("it is asked for because they are few")
     }
 
     /// The write of the present state. Notes until when it may leave rows in the database.

@@ -238,6 +238,15 @@ pub(crate) enum Read {
 }
 
 impl Read {
+    /// The read of the rows of `own`, and of the first [`FRONT_MAX`] of those ahead of it.
+    pub(crate) fn front(own: ContenderId, others: impl Iterator<Item = ContenderId>) -> Self {
+        let mut ahead = [None; FRONT_MAX];
+        for (place, other) in ahead.iter_mut().zip(others) {
+            *place = Some(other);
+        }
+        Read::Front { own, ahead }
+    }
+
     /// Whether it asks for this row of a contender.
     pub(crate) fn asks_for(self, row_name: &str, contender: ContenderId) -> bool {
         let is_entering = row_name == row_name::ENTERING;

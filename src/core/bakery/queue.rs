@@ -20,7 +20,7 @@ pub(super) use self::backoff::within_patience;
 use self::progress::Progress;
 pub(super) use self::progress::Succession;
 use super::admission::{Blockers, QueuePosition, Snapshot, Standing};
-use super::io::FRONT_MAX;
+use super::io::{FRONT_MAX, Read};
 use super::row::{ContenderId, Mode};
 use super::seeded_bug::SeededBug;
 
@@ -174,20 +174,15 @@ impl Queue {
         gone
     }
 
-    /// The blockers, if they are so few that one read asks for all of them.
-    pub(crate) fn front(&self) -> Option<[Option<ContenderId>; FRONT_MAX]> {
-        if !self.may_ask_all() || self.blockers.iter().count() > self.front_max {
-            return None;
-        }
-        let mut front = [None; FRONT_MAX];
-        for (place, (contender, _)) in front.iter_mut().zip(self.blockers.iter()) {
-            *place = Some(contender);
-        }
-        Some(front)
+    /// The read of the own rows and of all blockers, if these are few enough for one.
+    pub(crate) fn front(&self) -> Option<Read> {
+        let are_few = self.may_ask_all() && self.blockers.iter().count() <= self.front_max;
+        let blockers = self.blockers.iter().map(|(contender, _)| contender);
+        are_few.then(|| Read::front(self.mine.contender, blockers))
     }
 
-    /// Whether one read could ask for all that are presumed to be ahead, once a whole read has
-    /// shown that the others have left. With room for one that the presumption is wrong about.
+    /// Whether the presumed blockers fit into one read, which a whole read must confirm first. One
+    /// place is spare, in case the presumption is wrong.
     fn is_near(&self) -> bool {
         self.may_ask_all() && self.remaining().len() < self.front_max
     }
@@ -324,6 +319,10 @@ mod tests {
         ContenderId { host, client: 0, slot: 0 }
     }
 
+    fn front(ahead: &[ContenderId]) -> Option<Read> {
+        Some(Read::front(ME.contender, ahead.iter().copied()))
+    }
+
     pub(super) fn rows(claims: &[(i32, Option<i64>)]) -> Vec<StoredRow> {
         rows_of(Mode::Exclusive, claims)
     }
@@ -394,9 +393,9 @@ mod tests {
         let shown = [2, 17, 18, 20].map(|host: i32| (host, Some(host.into())));
         assert!(queue.confirmed(&Snapshot::of(&rows(&shown)), Duration::ZERO));
         assert_eq!(queue.question(), Question::Front);
-        assert_eq!(queue.front(), Some([2, 17, 18, 20].map(|host| Some(id(host)))));
+        assert_eq!(queue.front(), front(&[2, 17, 18, 20].map(id)));
         assert!(queue.confirmed(&Snapshot::of(&rows(&shown[3..])), Duration::ZERO));
-        assert_eq!(queue.front(), Some([Some(id(20)), None, None, None]));
+        assert_eq!(queue.front(), front(&[id(20)]));
         assert!(!queue.admits());
         assert!(queue.confirmed(&Snapshot::default(), Duration::ZERO));
         assert!(queue.admits());
@@ -431,7 +430,11 @@ mod tests {
     }
 
     /// The rows of these contenders, and that one of them left last.
-    pub(super) fn told(claims: &[(i32, Option<i64>)], left: u128, handoff: Duration) -> Snapshot {
+    pub(super) fn released_by(
+        claims: &[(i32, Option<i64>)],
+        left: u128,
+        handoff: Duration,
+    ) -> Snapshot {
         let last = LastRelease { client: left, round: 1, handoff, stamp: 1 };
         let mut rows = rows(claims);
         for row in &mut rows {
@@ -449,18 +452,18 @@ mod tests {
         let ms = Duration::from_millis;
         let known = |host: u8| ContenderId { client: host.into(), ..id(host.into()) };
         let mut queue =
-            Queue::new(ME, Mode::Exclusive, &told(&tickets(12), 99, ms(2)), ms(0), ms(10));
+            Queue::new(ME, Mode::Exclusive, &released_by(&tickets(12), 99, ms(2)), ms(0), ms(10));
         for left in [99, 3, 6, 6] {
             assert_eq!(queue.question(), Question::Present(known(12)));
-            assert!(!queue.answered(known(12), &told(&tickets(12), left, ms(2)), ms(9)));
+            assert!(!queue.answered(known(12), &released_by(&tickets(12), left, ms(2)), ms(9)));
         }
         assert_eq!(queue.blockers().iter().count(), 12, "those that have left are not gone");
-        assert!(!queue.answered(known(12), &told(&tickets(12), 9, ms(2)), ms(9)));
+        assert!(!queue.answered(known(12), &released_by(&tickets(12), 9, ms(2)), ms(9)));
         assert_eq!(queue.question(), Question::All, "three are ahead");
         // The predecessor gave up, and so did two more.
-        let rest = told(&tickets(12)[3..5], 3, ms(2));
+        let rest = released_by(&tickets(12)[3..5], 3, ms(2));
         assert!(queue.confirmed(&rest, ms(10)));
-        assert_eq!(queue.front(), Some([Some(known(4)), Some(known(5)), None, None]));
+        assert_eq!(queue.front(), front(&[known(4), known(5)]));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use proptest::sample::select;
 
 use super::for_all;
 use super::rows::{ME, mode, number, table};
-use crate::core::bakery::{ContenderId, Question, Queue, QueuePosition, Snapshot};
+use crate::core::bakery::{ContenderId, Question, Queue, QueuePosition, Read, Snapshot};
 
 // Goal: a contender that is asked for is one of the blockers and can be asked by key; once none
 // is in the way, all rows are read; and no pause is longer than 1.25 s or next to none.
@@ -27,10 +27,13 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
             match queue.question() {
                 Question::All => _ = queue.confirmed(&snapshot, now),
                 Question::Front => {
-                    let front = queue.front().expect("it asks for it").into_iter().flatten();
                     let blockers = queue.blockers().iter().map(|(contender, _)| contender);
-                    prop_assert!(front.clone().eq(blockers), "it asks for all blockers");
-                    for who in front {
+                    let Some(Read::Front { own: ME, ahead }) = queue.front() else {
+                        return Err(TestCaseError::fail("it asks for other rows"));
+                    };
+                    let ahead = ahead.into_iter().flatten();
+                    prop_assert!(ahead.clone().eq(blockers), "it asks for all blockers");
+                    for who in ahead {
                         prop_assert!(can_be_asked_by_key(&queue, who));
                     }
                     queue.confirmed(&snapshot, now);

@@ -28,8 +28,8 @@ use self::statics::statics_need_no_rows;
 use self::ties::ties_are_settled;
 use crate::clock::{Clock, SystemClock};
 use crate::core::bakery::{
-    Change, Claim, ContenderId, FENCE_TTL_SECONDS, FRONT_MAX, LAST_RELEASE_TTL_SECONDS,
-    LastRelease, Mode, Read, Revocation, RevokeKind, Statics, StoredRow, Write, row_name,
+    Change, Claim, ContenderId, FENCE_TTL_SECONDS, LAST_RELEASE_TTL_SECONDS, LastRelease, Mode,
+    Read, Revocation, RevokeKind, Statics, StoredRow, Write, row_name,
 };
 use crate::options::{Consistency, NAME_BYTES_MAX};
 #[cfg(feature = "redis")]
@@ -244,11 +244,7 @@ fn revocation(claim: &Claim) -> Revocation {
 
 /// The read of the rows of one contender, and of those of others ahead of it.
 fn front(own: ContenderId, others: &[ContenderId]) -> Read {
-    let mut ahead = [None; FRONT_MAX];
-    for (place, other) in ahead.iter_mut().zip(others) {
-        *place = Some(*other);
-    }
-    Read::Front { own, ahead }
+    Read::front(own, others.iter().copied())
 }
 
 /// The rows of a claim.
@@ -448,8 +444,8 @@ async fn the_last_release_is_told(object: &Object<'_>) {
     for claim in &claims {
         object.put(claim, 10, LONG_TTL).await;
     }
-    let told = async |read| object.statics(read).await.last_release;
-    assert_eq!(told(Read::Object).await, None);
+    let last_release = async |read| object.statics(read).await.last_release;
+    assert_eq!(last_release(Read::Object).await, None);
     let release = async |claim: &Claim, told: i64| {
         let ContenderId { client, .. } = claim.contender;
         let (handoff, stamp) = (Duration::from_micros(1_234), object.stamp + told);
@@ -460,17 +456,17 @@ async fn the_last_release_is_told(object: &Object<'_>) {
         Some(last)
     };
     let first = release(&claims[0], 31).await;
-    assert_eq!(told(Read::Object).await, first);
-    assert_eq!(told(Read::Entering(waiter)).await, first);
+    assert_eq!(last_release(Read::Object).await, first);
+    assert_eq!(last_release(Read::Entering(waiter)).await, first);
     let second = release(&claims[1], 30).await;
     assert_ne!(first, second);
-    assert_eq!(told(Read::Object).await, first, "the later release has a lower stamp");
+    assert_eq!(last_release(Read::Object).await, first, "the later release has a lower stamp");
     let third = release(&claims[1], 32).await;
-    assert_eq!(told(Read::Entering(waiter)).await, third);
-    assert_eq!(told(front(waiter, &[claims[0].contender])).await, third);
+    assert_eq!(last_release(Read::Entering(waiter)).await, third);
+    assert_eq!(last_release(front(waiter, &[claims[0].contender])).await, third);
     object.delete(waiter, 20).await;
     object.expect(Read::Object, &[]).await;
-    assert_eq!(told(Read::Object).await, third, "it belongs to no row");
+    assert_eq!(last_release(Read::Object).await, third, "it belongs to no row");
 }
 
 /// Reads of the object show the highest mark, and it touches no row.
@@ -522,12 +518,12 @@ async fn stamps_are_told(object: &Object<'_>) {
     let id = claim.contender;
     assert_eq!(object.stamps(id).await, []);
     object.put(&Claim { ticket: None, ..claim.clone() }, 10, LONG_TTL).await;
-    let told = |name: &str, stamp| RowStamp { row_name: name.to_owned(), round: 7, stamp };
-    assert_eq!(object.stamps(id).await, [told(row_name::ENTERING, 10)]);
+    let row_stamp = |name: &str, stamp| RowStamp { row_name: name.to_owned(), round: 7, stamp };
+    assert_eq!(object.stamps(id).await, [row_stamp(row_name::ENTERING, 10)]);
     object.put(&claim, 20, LONG_TTL).await;
     object.revoke(&revocation(&claim), 30, LONG_TTL).await;
-    let revoked = told(row_name::REVOKED, 30);
-    assert_eq!(object.stamps(id).await, [told(row_name::ENTERING, 20), revoked.clone()]);
+    let revoked = row_stamp(row_name::REVOKED, 30);
+    assert_eq!(object.stamps(id).await, [row_stamp(row_name::ENTERING, 20), revoked.clone()]);
     assert_eq!(object.stamps(contender(2)).await, [], "they are another contender's");
     object.delete(id, 40).await;
     assert_eq!(object.stamps(id).await, [revoked]);

@@ -201,7 +201,7 @@ impl Peer {
         }
     }
 
-    /// Whether it asks for all that are ahead, and for its own rows.
+    /// Whether it reads its own rows and those of all blockers.
     pub(crate) fn asks_the_front(&self) -> bool {
         matches!(self.errand, Some(Errand::Read { read: Read::Front { .. }, .. }))
     }

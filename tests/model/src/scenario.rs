@@ -89,8 +89,8 @@ impl Scenario {
             requests,
             rounds: 1,
             exchanges: false,
-            // So that two of three ask for the one ahead as those near the front do, and the third
-            // one as those further back.
+            // With three contenders, the second asks like a waiter near the front, the third like
+            // one further back.
             front_max: 1,
             troubles: CALM,
             reduced: true,

@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::super::io::{
-    Acquire, Assignment, Change, ContenderEvent, ContenderInput, ContenderOutput, FRONT_MAX,
-    Failure, Loss, Now, OpId, Patience, Read, ReadFailure, Write, WriteOutcome,
+    Acquire, Assignment, Change, ContenderEvent, ContenderInput, ContenderOutput, Failure, Loss,
+    Now, OpId, Patience, Read, ReadFailure, Write, WriteOutcome,
 };
 use super::super::lease::{Lease, LeaseTerms, TIME_IN_FLIGHT, ttl_seconds};
 use super::super::row::{
@@ -100,11 +100,7 @@ fn unreadable(host: i32) -> Vec<StoredRow> {
 
 /// The read of our rows, and of those of these hosts ahead.
 fn front(hosts: &[i32]) -> Read {
-    let mut ahead = [None; FRONT_MAX];
-    for (place, host) in ahead.iter_mut().zip(hosts) {
-        *place = Some(id(*host));
-    }
-    Read::Front { own: ME, ahead }
+    Read::front(ME, hosts.iter().map(|host| id(*host)))
 }
 
 /// A contender and its history so far.

@@ -223,7 +223,9 @@ fn count(contenders: usize) -> u32 {
 mod tests {
     use super::super::super::admission::Snapshot;
     use super::super::super::row::Mode;
-    use super::super::tests::{ME, id, limited, queue, queue_after, rows, rows_of, tickets, told};
+    use super::super::tests::{
+        ME, id, limited, queue, queue_after, released_by, rows, rows_of, tickets,
+    };
     use super::*;
 
     #[test]
@@ -270,7 +272,7 @@ mod tests {
     fn pauses_follow_what_releases_tell() {
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
         let known = |host: u8| ContenderId { client: host.into(), ..id(host.into()) };
-        let snapshot = |left, handoff| told(&tickets(10), left, handoff);
+        let snapshot = |left, handoff| released_by(&tickets(10), left, handoff);
         let first = |handoff| {
             Queue::new(ME, Mode::Exclusive, &snapshot(99, handoff), ms(0), ms(20))
                 .first_pause(ms(0), 0.5)
@@ -278,7 +280,7 @@ mod tests {
         assert_eq!(first(ms(4)), ms(24), "four fifths of 7.5 handoffs of nine");
         assert_eq!(first(ms(400)), first(ms(40)), "no handoff takes longer than two doorways");
         let far_back = |waiters| {
-            let snapshot = told(&tickets(waiters), 99, ms(30));
+            let snapshot = released_by(&tickets(waiters), 99, ms(30));
             Queue::new(ME, Mode::Exclusive, &snapshot, ms(0), ms(20)).first_pause(ms(0), 0.5)
         };
         assert_eq!(far_back(101), ms(1000), "a second, or a quarter of the wait");

@@ -44,14 +44,9 @@ fn every_state_can_be_left_and_late_answers_change_nothing() {
     }
 }
 
-/// In the queue behind host 1, which has left; the read that lets us in is in progress.
-fn next_in_line(acquire: Acquire) -> Script {
-    Script::waiting(acquire)
-}
-
 #[test]
 fn release_of_a_waiter_is_reported_above_the_last_one() {
-    let mut script = next_in_line(exclusive());
+    let mut script = Script::waiting(exclusive());
     // By a clock that is ahead.
     let stamp = script.stamp + 1_000_000;
     let before = LastRelease { client: 9, round: 3, handoff: ms(4), stamp };
@@ -63,7 +58,7 @@ fn release_of_a_waiter_is_reported_above_the_last_one() {
     assert_eq!((released.client, released.round), (ME.client, script.claim.round));
     assert_eq!(released.stamp, before.stamp + 1);
 
-    let mut first = next_in_line(exclusive());
+    let mut first = Script::waiting(exclusive());
     first.sees(&[]);
     first.is_let_in();
     first.release();
@@ -73,7 +68,7 @@ fn release_of_a_waiter_is_reported_above_the_last_one() {
 
 #[test]
 fn others_tell_nothing_of_their_release() {
-    let mut shared = next_in_line(Acquire { mode: Mode::Shared, ..exclusive() });
+    let mut shared = Script::waiting(Acquire { mode: Mode::Shared, ..exclusive() });
     shared.sees(&[]);
     shared.is_let_in();
     for mut script in [
