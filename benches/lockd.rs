@@ -131,16 +131,18 @@ fn again_and_again(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// One lock that many connections want, which wait for it; with Redis, an element of a list that
+/// Locks that many connections want, which wait for them; with Redis, an element of a list that
 /// they take and put back, which is no lock but as many messages.
 fn handoffs(arguments: &Arguments) -> Result<()> {
     let contenders = arguments.contenders;
     println!("handoffs a second between {contenders} connections that wait");
-    for (what, socket, line) in [
-        ("Redis, BLPOP and RPUSH", &arguments.redis, Line::List),
-        ("lockd, LOCK and UNLOCK", &arguments.lockd, Line::Lock),
+    for (what, socket, line, names) in [
+        ("Redis, BLPOP and RPUSH", &arguments.redis, Line::List, 1),
+        ("lockd, LOCK and UNLOCK", &arguments.lockd, Line::Lock, 1),
+        // A connection of Redis waits for one list at a time.
+        ("lockd, 4 locks each", &arguments.lockd, Line::Lock, 4),
     ] {
-        println!("{what:24} {:>8}", handoffs_of(socket, line, contenders)?);
+        println!("{what:24} {:>8}", handoffs_of(socket, line, contenders, names)?);
     }
     Ok(())
 }
@@ -155,56 +157,62 @@ enum Line {
 }
 
 impl Line {
-    /// The command that waits, and the one that lets the next one have it.
-    fn commands(self, number: usize) -> [Vec<u8>; 2] {
-        let owner = format!("owner{number:03}");
+    /// The command of a connection that waits, and the one that lets the next one have it.
+    fn commands(self, number: usize, name: usize) -> [Vec<u8>; 2] {
+        let (name, owner) = (format!("handoff{name:02}"), format!("owner{number:03}"));
         match self {
             Line::Lock => [
-                command(&["LOCK", "handoff", "WAIT", "60000", "OWNER", &owner]),
-                command(&["UNLOCK", "handoff", &owner]),
+                command(&["LOCK", &name, "WAIT", "60000", "OWNER", &owner]),
+                command(&["UNLOCK", &name, &owner]),
             ],
-            Line::List => {
-                [command(&["BLPOP", "handoff", "60"]), command(&["RPUSH", "handoff", "token"])]
-            }
+            Line::List => [command(&["BLPOP", &name, "60"]), command(&["RPUSH", &name, "token"])],
         }
     }
 
     /// Where the answer to the command that waits ends, if it has come; before it, there may be
-    /// the answer to the other one.
+    /// answers to the other one.
     fn granted(self, answers: &[u8]) -> Result<Option<usize>> {
         let text = std::str::from_utf8(answers).unwrap_or_default();
-        ensure!(!text.contains("\r\n-") && !text.starts_with('-'), "{text}");
         let last = match self {
             Line::Lock => "valid_ms\r\n:",
             Line::List => "$5\r\n",
         };
-        let Some(start) = text.find(last) else { return Ok(None) };
-        let rest = start + last.len();
+        let granted = text.find(last).map(|start| start + last.len());
+        let before = granted.map_or(text, |rest| &text[..rest]);
+        ensure!(!before.contains("\r\n-") && !before.starts_with('-'), "{before}");
+        let Some(rest) = granted else { return Ok(None) };
         Ok(text[rest..].find("\r\n").map(|end| rest + end + 2))
     }
 }
 
-fn handoffs_of(socket: &Path, line: Line, contenders: usize) -> Result<u64> {
+/// How often locks, or elements of lists, are passed on in a second.
+fn handoffs_of(socket: &Path, line: Line, contenders: usize, names: usize) -> Result<u64> {
     const FOR: Duration = Duration::from_secs(10);
     let (granted, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let mut threads = Vec::new();
     if line == Line::List {
         // Of an earlier run.
-        Connection::unix(socket)?.call(&command(&["SET", "handoff", ""]), b"+OK\r\n")?;
-        Connection::unix(socket)?.call(&command(&["DEL", "handoff"]), b":1\r\n")?;
+        let list = line.commands(0, 0)[1].clone();
+        let mut connection = Connection::unix(socket)?;
+        connection.call(&command(&["SET", "handoff00", ""]), b"+OK\r\n")?;
+        connection.call(&command(&["DEL", "handoff00"]), b":1\r\n")?;
+        connection.call(&list, b":1\r\n")?;
     }
     for number in 0..contenders {
         let mut connection = Connection::unix(socket)?;
         let (granted, is_over) = (Arc::clone(&granted), Arc::clone(&is_over));
         threads.push(thread::spawn(move || -> Result<()> {
-            let [wait, pass_on] = line.commands(number);
-            if line == Line::List && number == 0 {
-                connection.write(&pass_on)?;
-            }
+            let commands = (0..names).map(|name| line.commands(number, name));
+            let commands: Vec<_> = commands.collect();
             // The next request is on its way together with the release.
-            let both = [pass_on, wait.clone()].concat();
-            connection.write(&wait)?;
-            let mut answers = Vec::new();
+            let both = commands.iter().map(|[wait, pass_on]| [&pass_on[..], wait].concat());
+            let both: Vec<_> = both.collect();
+            for [wait, _] in &commands {
+                connection.write(wait)?;
+            }
+            // Answers come in the order of requests.
+            let mut requests = both.iter().cycle();
+            let (mut answers, mut next) = (Vec::new(), Vec::new());
             let mut buffer = [0; 4_096];
             while !is_over.load(Ordering::Relaxed) {
                 let count = connection.read(&mut buffer)?;
@@ -213,8 +221,10 @@ fn handoffs_of(socket: &Path, line: Line, contenders: usize) -> Result<u64> {
                 while let Some(end) = line.granted(&answers)? {
                     answers.drain(..end);
                     granted.fetch_add(1, Ordering::Relaxed);
-                    connection.write(&both)?;
+                    next.extend_from_slice(requests.next().expect("it has no end"));
                 }
+                connection.write(&next)?;
+                next.clear();
             }
             Ok(())
         }));
