@@ -159,7 +159,7 @@ enum Line {
 impl Line {
     /// The command of a connection that waits, and the one that lets the next one have it.
     fn commands(self, number: usize, name: usize) -> [Vec<u8>; 2] {
-        let (name, owner) = (format!("handoff{name:02}"), format!("owner{number:03}"));
+        let (name, owner) = (handoff(name), format!("owner{number:03}"));
         match self {
             Line::Lock => [
                 command(&["LOCK", &name, "WAIT", "60000", "OWNER", &owner]),
@@ -173,16 +173,20 @@ impl Line {
     /// answers to the other one.
     fn granted(self, answers: &[u8]) -> Result<Option<usize>> {
         let text = std::str::from_utf8(answers).unwrap_or_default();
+        ensure!(!text.contains("\r\n-") && !text.starts_with('-'), "{text}");
         let last = match self {
             Line::Lock => "valid_ms\r\n:",
             Line::List => "$5\r\n",
         };
-        let granted = text.find(last).map(|start| start + last.len());
-        let before = granted.map_or(text, |rest| &text[..rest]);
-        ensure!(!before.contains("\r\n-") && !before.starts_with('-'), "{before}");
-        let Some(rest) = granted else { return Ok(None) };
+        let Some(start) = text.find(last) else { return Ok(None) };
+        let rest = start + last.len();
         Ok(text[rest..].find("\r\n").map(|end| rest + end + 2))
     }
+}
+
+/// The name of a lock, or of a list.
+fn handoff(number: usize) -> String {
+    format!("handoff{number}")
 }
 
 /// How often locks, or elements of lists, are passed on in a second.
@@ -192,11 +196,11 @@ fn handoffs_of(socket: &Path, line: Line, contenders: usize, names: usize) -> Re
     let mut threads = Vec::new();
     if line == Line::List {
         // Of an earlier run.
-        let list = line.commands(0, 0)[1].clone();
         let mut connection = Connection::unix(socket)?;
-        connection.call(&command(&["SET", "handoff00", ""]), b"+OK\r\n")?;
-        connection.call(&command(&["DEL", "handoff00"]), b":1\r\n")?;
-        connection.call(&list, b":1\r\n")?;
+        connection.call(&command(&["SET", &handoff(0), ""]), b"+OK\r\n")?;
+        connection.call(&command(&["DEL", &handoff(0)]), b":1\r\n")?;
+        let [_, pass_on] = line.commands(0, 0);
+        connection.call(&pass_on, b":1\r\n")?;
     }
     for number in 0..contenders {
         let mut connection = Connection::unix(socket)?;
