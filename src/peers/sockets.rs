@@ -23,6 +23,8 @@ mod reaching;
 pub(super) mod socket;
 #[cfg(test)]
 mod tests;
+#[cfg(target_os = "linux")]
+mod unix_stream;
 
 use std::fmt;
 use std::future::Future;

@@ -70,6 +70,7 @@ mod linux {
 
     use tokio::net::{UnixListener, UnixStream};
 
+    use super::super::unix_stream;
     use super::{Accept, PublicKey, Socket, io};
 
     /// Where guests of this machine connect.
@@ -90,20 +91,25 @@ mod linux {
     ///
     /// Those of the system.
     pub(crate) async fn connect_locally(key: &PublicKey) -> io::Result<Socket> {
-        UnixStream::connect(name(key)).await.map(Socket::from)
+        UnixStream::connect(name(key)).await.and_then(Socket::local)
     }
 
-    impl From<UnixStream> for Socket {
-        fn from(stream: UnixStream) -> Self {
-            let (reader, writer) = stream.into_split();
-            Socket { reader: Box::new(reader), writer: Box::new(writer) }
+    impl Socket {
+        /// A connection within this machine.
+        ///
+        /// # Errors
+        ///
+        /// Those of [`unix_stream::split`].
+        fn local(stream: UnixStream) -> io::Result<Self> {
+            let (reader, writer) = unix_stream::split(stream)?;
+            Ok(Socket { reader: Box::new(reader), writer: Box::new(writer) })
         }
     }
 
     impl Accept for UnixListener {
         async fn accept(&self) -> io::Result<(Socket, IpAddr)> {
             let (stream, _) = UnixListener::accept(self).await?;
-            Ok((stream.into(), Ipv4Addr::LOCALHOST.into()))
+            Ok((Socket::local(stream)?, Ipv4Addr::LOCALHOST.into()))
         }
     }
 
