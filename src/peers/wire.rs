@@ -11,10 +11,11 @@
 //!
 //! [`channel`] is a connection and what becomes of its messages, [`handshake`] how both sides get
 //! to one. [`message`] says what is sent and how it is encoded. [`frames`] finds messages in a
-//! stream of bytes. [`key`] is what both sides must know beforehand: keys of clients, and hashes of
-//! objects.
+//! stream of bytes, and [`cipher`] encrypts them. [`key`] is what both sides must know beforehand:
+//! keys of clients, and hashes of objects.
 
 mod channel;
+mod cipher;
 mod error;
 mod frames;
 mod handshake;

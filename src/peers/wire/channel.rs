@@ -11,14 +11,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::cipher::TAG;
 use super::error::WireError;
 use super::frames::{self, FRAME_MAX, FrameReader, FrameWriter, Stream};
 use super::handshake::{self, HANDSHAKE_MAX};
 use super::key::{KeyPair, PublicKey};
 use super::message::{ClientName, ToGuest, ToKeeper, decode, encode};
-
-/// What encryption adds to a message.
-const TAG: usize = 16;
 
 /// The longest message.
 pub(super) const MESSAGE_MAX: usize = FRAME_MAX - TAG;

@@ -13,10 +13,12 @@
 use std::io;
 use std::time::Duration;
 
+use snow::resolvers::{DefaultResolver, FallbackResolver};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 use tokio::io::{AsyncRead, AsyncWrite};
 use uuid::Uuid;
 
+use super::cipher::Ciphers;
 use super::error::WireError;
 use super::frames::{FRAME_MAX, FrameReader, FrameWriter};
 use super::key::{KeyPair, PublicKey};
@@ -80,7 +82,9 @@ pub(super) fn prologue(version: u16, keeper: Uuid) -> Vec<u8> {
 }
 
 fn builder<'a>(prologue: &'a [u8], keys: &'a KeyPair) -> Result<Builder<'a>, snow::Error> {
-    Builder::new(PATTERN.parse()?).prologue(prologue)?.local_private_key(keys.private())
+    let resolver = FallbackResolver::new(Box::new(Ciphers), Box::new(DefaultResolver));
+    let builder = Builder::with_resolver(PATTERN.parse()?, Box::new(resolver));
+    builder.prologue(prologue)?.local_private_key(keys.private())
 }
 
 async fn say<W: AsyncWrite + Unpin>(
