@@ -177,7 +177,8 @@ impl Object {
         let sweep = self.sweep.as_ref().and_then(Sweep::deadline);
         let orphaned = self.memory.orphaned_until.filter(|_| !self.waiting.is_empty());
         let (waiting, yielding) = (self.waiting.deadline(), self.yielding.deadline());
-        let others = [waiting, yielding, sweep, orphaned].into_iter().flatten();
+        let others = [waiting, yielding, sweep, orphaned];
+        let others = others.iter().flatten().copied();
         let by_clock = self.slots().filter_map(Slot::deadline).chain(others).min();
         let by_boot = self.slots().filter_map(Slot::deadline_by_boot).min();
         let by_clock = by_clock.map(|due| due.saturating_sub(now.elapsed));

@@ -178,9 +178,11 @@ impl Contender {
     /// idle, or lost and not yet released.
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        let steps = self.agenda().into_iter().flatten().map(|(due, _)| due);
-        let steps = steps.filter(|_| self.outstanding.is_none());
-        steps.chain(self.limit()).min()
+        let limit = self.limit();
+        if self.outstanding.is_some() {
+            return limit;
+        }
+        self.agenda().iter().flatten().map(|(due, _)| *due).chain(limit).min()
     }
 
     /// Whether the contender has no rows and nothing to do.
@@ -401,9 +403,9 @@ impl Contender {
         if self.outstanding.is_some() {
             return;
         }
-        let due = self.agenda().into_iter().flatten().find(|(due, _)| *due <= now.elapsed);
-        if let Some((_, task)) = due {
-            self.issue(now, task);
+        let agenda = self.agenda();
+        if let Some((_, task)) = agenda.iter().flatten().find(|(due, _)| *due <= now.elapsed) {
+            self.issue(now, *task);
         }
     }
 

@@ -130,7 +130,7 @@ impl Slot {
         let released = asked.map(|asked| asked.saturating_add(self.settings.patience));
         let (contender, callers) = (self.contender.deadline(), self.callers.deadline());
         let (holders, guests) = (self.holders.deadline(), self.remote_turns.deadline());
-        [contender, callers, holders, released, guests].into_iter().flatten().min()
+        [contender, callers, holders, released, guests].iter().flatten().min().copied()
     }
 
     /// The same by boot time.

@@ -257,7 +257,7 @@ impl Guest {
             State::Idle => None,
             State::Asking(asking) => {
                 let due = [Some(asking.next), asking.late(), asking.patience_ends()];
-                due.into_iter().flatten().min()
+                due.iter().flatten().min().copied()
             }
             State::Inside(inside) => {
                 let next = inside.renewal().map_or(inside.until, |due| due.min(inside.until));

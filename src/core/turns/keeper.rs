@@ -309,10 +309,11 @@ impl Keeper {
         let ends = guest_turn.map(|guest_turn| guest_turn.ends);
         let repeat = guest_turn.and_then(|guest_turn| guest_turn.repeat);
         let limit = guest_turn.and_then(|guest_turn| guest_turn.limit);
-        let of_turn = [ends, repeat, limit, self.try_deadline()];
         let returned = self.min_hold().and_then(MinHold::ends_turn);
-        let others = [returned, self.kept_deadline(), self.looks_again(), self.delayed_deadline()];
-        of_turn.into_iter().chain(others).flatten().min()
+        let (kept, looks) = (self.kept_deadline(), self.looks_again());
+        let (tries, delayed) = (self.try_deadline(), self.delayed_deadline());
+        let due = [ends, repeat, limit, returned, kept, looks, tries, delayed];
+        due.iter().flatten().min().copied()
     }
 
     /// Whether another keeper may be asked for a turn: a place is wanted, and no guest waits for it

@@ -166,7 +166,7 @@ impl Holder {
         let expiring = expiring.map(|limit| limit.expiring_from);
         let ends = self.limit.map(|limit| limit.ends);
         let others = [answer, at_risk, expiring, ends, self.uncollected_until];
-        others.into_iter().flatten().fold(self.lease.deadline(), Duration::min)
+        others.iter().flatten().copied().fold(self.lease.deadline(), Duration::min)
     }
 
     /// Why it has ended by time alone, if it has.
