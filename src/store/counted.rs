@@ -1,15 +1,26 @@
 //! Counts the calls of a client for rows of locks, for its statistics and for the recorder of
-//! metrics.
+//! metrics, and limits how many are under way.
+//!
+//! Each contender repeats a call that fails, twice a second in the end. Without a limit, a database
+//! that is too slow for tens of thousands of held locks would get more and more calls, answer ever
+//! fewer of them in time, and all would be lost. With it, the others wait here in the order in
+//! which they came, and the database does as much as it can.
 
 mod metrics;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::sync::Semaphore;
+
 use self::metrics::{Begun, CallMetrics};
 use super::{Cursor, Exchanges, LockRows, Page, Part, RowStamp, StoreFuture, StoredMark, TimedRow};
 use crate::core::bakery::{Change, ContenderId, Read, Seen, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
+
+/// How many calls of a client are under way at most. On a database that answers within 10 ms, that
+/// is 100,000 a second.
+const UNDER_WAY_MAX: usize = 1024;
 
 /// How many calls were made, including failed and repeated ones. `Statistics` says what each count
 /// means.
@@ -58,7 +69,7 @@ impl Kind {
     }
 }
 
-/// Counts calls and passes them on.
+/// Counts calls, and passes them on as soon as few enough are under way.
 #[derive(Debug)]
 pub(crate) struct Counted {
     rows: Arc<dyn LockRows>,
@@ -154,12 +165,26 @@ impl Exchanges for Counted {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counters {
     calls: [AtomicU64; Kind::COUNT],
     unknown_outcomes: AtomicU64,
     failures: AtomicU64,
     metrics: CallMetrics,
+    /// For calls that are under way. Never closed.
+    places: Semaphore,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            calls: Default::default(),
+            unknown_outcomes: AtomicU64::default(),
+            failures: AtomicU64::default(),
+            metrics: CallMetrics::default(),
+            places: Semaphore::new(UNDER_WAY_MAX),
+        }
+    }
 }
 
 impl Counters {
@@ -167,6 +192,7 @@ impl Counters {
     fn read<'a, T: 'a>(&'a self, kind: Kind, read: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         count(&self.calls[kind as usize]);
         Box::pin(async move {
+            let _place = self.places.acquire().await;
             let begun = self.metrics.begun();
             let result = read.await;
             self.metrics.read(kind, begun, result.is_ok());
@@ -182,6 +208,7 @@ impl Counters {
     ) -> StoreFuture<'a, T> {
         count(&self.calls[kind as usize]);
         Box::pin(async move {
+            let _place = self.places.acquire().await;
             let begun = self.metrics.begun();
             let mut outstanding = Outstanding { counters: self, kind, begun, is_answered: false };
             let result = write.await;
@@ -227,6 +254,9 @@ mod tests {
     use std::future::poll_fn;
     use std::task::Poll;
     use std::time::Duration;
+
+    use tokio::task::{JoinSet, yield_now};
+    use tokio::time::Instant;
 
     use super::*;
     use crate::core::bakery::{Claim, Mode, Revocation, RevokeKind};
@@ -309,6 +339,37 @@ mod tests {
         }
         store.write("a", &put()).await.expect("memory does not fail");
         assert_eq!(store.calls().unknown_outcomes, 2);
+    }
+
+    // Goal: calls beyond the limit wait until others are answered, and have no outcome before.
+    // Method: each call takes a tenth of a second. Begin as many as may be under way, and two more.
+    #[tokio::test(start_paused = true)]
+    async fn calls_beyond_the_limit_wait() {
+        const TIME: Duration = Duration::from_millis(100);
+        let memory = FaultyStore::new();
+        memory.delay_calls(TIME);
+        let store = Arc::new(Counted::new(Arc::new(memory)));
+        let begun = Instant::now();
+        let mut reading = JoinSet::new();
+        for _ in 0..=UNDER_WAY_MAX {
+            let store = Arc::clone(&store);
+            reading.spawn(async move { store.read("a", Read::Object).await.map(|_| ()) });
+        }
+        while store.counters.places.available_permits() > 0 {
+            yield_now().await;
+        }
+        given_up(store.write("a", &put()), true).await;
+
+        let mut times = Vec::new();
+        while let Some(read) = reading.join_next().await {
+            read.expect("reads don't panic").expect("memory does not fail");
+            times.push(begun.elapsed());
+        }
+        let last = times.split_off(UNDER_WAY_MAX);
+        assert!(times.iter().all(|time| *time < 2 * TIME), "{:?}", times.last());
+        assert_eq!(last.len(), 1);
+        assert!(last[0] >= 2 * TIME, "the last one waited: {last:?}");
+        assert_eq!(store.calls().unknown_outcomes, 0, "the write never began");
     }
 
     async fn given_up<T>(mut call: StoreFuture<'_, T>, polled: bool) {
