@@ -52,6 +52,7 @@ pub(crate) const HOLD: &str = "bakery_lock_hold_seconds";
 pub(crate) const RENEWAL_MARGIN: &str = "bakery_lock_renewal_margin_ratio";
 pub(crate) const LINE_LENGTH: &str = "bakery_lock_line_length";
 pub(crate) const DATABASE_CALL: &str = "bakery_lock_database_call_seconds";
+pub(crate) const CALLS_WAITING: &str = "bakery_lock_database_calls_waiting";
 
 /// Upper bounds of buckets for each histogram, for exporters that ask for some. The dashboard and
 /// the alerts in `docs/monitoring` need buckets, and rely on 0.4 for the renewal margin.
@@ -84,4 +85,5 @@ pub(crate) fn describe() {
     describe_histogram!(LINE_LENGTH, Unit::Count, line);
     let calls = "Calls to the database, by kind and outcome";
     describe_histogram!(DATABASE_CALL, Unit::Seconds, calls);
+    describe_gauge!(CALLS_WAITING, "Calls to the database that wait for others of their client");
 }

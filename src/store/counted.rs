@@ -11,7 +11,7 @@ mod metrics;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::metrics::{Begun, CallMetrics};
 use super::{Cursor, Exchanges, LockRows, Page, Part, RowStamp, StoreFuture, StoredMark, TimedRow};
@@ -192,7 +192,7 @@ impl Counters {
     fn read<'a, T: 'a>(&'a self, kind: Kind, read: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         count(&self.calls[kind as usize]);
         Box::pin(async move {
-            let _place = self.places.acquire().await;
+            let _place = self.place().await;
             let begun = self.metrics.begun();
             let result = read.await;
             self.metrics.read(kind, begun, result.is_ok());
@@ -208,7 +208,7 @@ impl Counters {
     ) -> StoreFuture<'a, T> {
         count(&self.calls[kind as usize]);
         Box::pin(async move {
-            let _place = self.places.acquire().await;
+            let _place = self.place().await;
             let begun = self.metrics.begun();
             let mut outstanding = Outstanding { counters: self, kind, begun, is_answered: false };
             let result = write.await;
@@ -217,6 +217,16 @@ impl Counters {
             self.metrics.written(kind, begun, outcome);
             result.inspect_err(|error| count(self.failed_write(error)))
         })
+    }
+
+    /// Waits until few enough calls are under way.
+    async fn place(&self) -> Option<SemaphorePermit<'_>> {
+        if let Ok(place) = self.places.try_acquire() {
+            return Some(place);
+        }
+        let _waiting = self.metrics.waits();
+        // It is never closed.
+        self.places.acquire().await.ok()
     }
 
     fn failed_write(&self, error: &DatabaseError) -> &AtomicU64 {
@@ -255,11 +265,13 @@ mod tests {
     use std::task::Poll;
     use std::time::Duration;
 
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     use tokio::task::{JoinSet, yield_now};
     use tokio::time::Instant;
 
     use super::*;
     use crate::core::bakery::{Claim, Mode, Revocation, RevokeKind};
+    use crate::metrics::CALLS_WAITING;
     use crate::testing::{Fault, FaultyStore};
 
     const ME: ContenderId = ContenderId { host: 1, client: 2, slot: 0 };
@@ -348,7 +360,16 @@ mod tests {
         const TIME: Duration = Duration::from_millis(100);
         let memory = FaultyStore::new();
         memory.delay_calls(TIME);
+        let recorder = DebuggingRecorder::new();
+        let recording = ::metrics::set_default_local_recorder(&recorder);
         let store = Arc::new(Counted::new(Arc::new(memory)));
+        drop(recording);
+        // Each snapshot starts the gauge over.
+        let waiting = || {
+            let recorded = recorder.snapshotter().snapshot().into_vec();
+            let found = recorded.into_iter().find(|(key, ..)| key.key().name() == CALLS_WAITING);
+            found.map(|(.., value)| value)
+        };
         let begun = Instant::now();
         let mut reading = JoinSet::new();
         for _ in 0..=UNDER_WAY_MAX {
@@ -359,6 +380,7 @@ mod tests {
             yield_now().await;
         }
         given_up(store.write("a", &put()), true).await;
+        assert_eq!(waiting(), Some(DebugValue::Gauge(1.0.into())), "one read, and no write");
 
         let mut times = Vec::new();
         while let Some(read) = reading.join_next().await {
@@ -370,6 +392,7 @@ mod tests {
         assert_eq!(last.len(), 1);
         assert!(last[0] >= 2 * TIME, "the last one waited: {last:?}");
         assert_eq!(store.calls().unknown_outcomes, 0, "the write never began");
+        assert_eq!(waiting(), Some(DebugValue::Gauge((-1.0).into())), "that read waits no more");
     }
 
     async fn given_up<T>(mut call: StoreFuture<'_, T>, polled: bool) {

@@ -1,10 +1,10 @@
 //! The calls of a client to the database, as its recorder sees them.
 
-use ::metrics::{Histogram, histogram};
+use ::metrics::{Gauge, Histogram, gauge, histogram};
 use tokio::time::Instant;
 
 use super::Kind;
-use crate::metrics::DATABASE_CALL;
+use crate::metrics::{CALLS_WAITING, DATABASE_CALL};
 use crate::store::Outcome;
 
 /// When a call began.
@@ -52,6 +52,16 @@ impl Kind {
 pub(super) struct CallMetrics {
     /// By kind and ending. Those that can't be lead nowhere.
     calls: [[Histogram; Ending::COUNT]; Kind::COUNT],
+    waiting: Gauge,
+}
+
+/// A call that waits for others of its client.
+pub(super) struct Waiting<'a>(&'a Gauge);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
 }
 
 impl Default for CallMetrics {
@@ -66,11 +76,17 @@ impl Default for CallMetrics {
             }
             calls
         });
-        CallMetrics { calls }
+        CallMetrics { calls, waiting: gauge!(CALLS_WAITING) }
     }
 }
 
 impl CallMetrics {
+    /// A call waits from now on.
+    pub(super) fn waits(&self) -> Waiting<'_> {
+        self.waiting.increment(1.0);
+        Waiting(&self.waiting)
+    }
+
     /// A call begins.
     pub(super) fn begun(&self) -> Begun {
         Instant::now()
