@@ -28,6 +28,10 @@ use crate::peers::{Message, ObjectKey};
 /// Of this many objects it is remembered how they were used, and which keeper served them last.
 const MEMORIES_MAX: usize = 10_000;
 
+/// Too many memories are looked through at most this often. One that counts for the next use of its
+/// object is kept in any case.
+const LOOK_THROUGH_EVERY: Duration = Duration::from_secs(1);
+
 /// A caller, and the object that it wants.
 pub(crate) type Asking = (Arc<str>, Caller);
 
@@ -50,6 +54,8 @@ struct State {
     /// The names of the objects in use, by their keys in messages.
     names: BTreeMap<ObjectKey, Arc<str>>,
     memories: BTreeMap<Arc<str>, Memory>,
+    /// Too many memories are looked through from then on.
+    looks_through_from: Duration,
     admission: Admission,
     problem: Option<HealthProblem>,
     is_closed: bool,
@@ -73,6 +79,7 @@ impl Objects {
             tasks: BTreeMap::new(),
             names: BTreeMap::new(),
             memories: BTreeMap::new(),
+            looks_through_from: Duration::ZERO,
             admission,
             problem: None,
             is_closed: false,
@@ -187,12 +194,14 @@ impl Objects {
             network.inbox().close(key);
         }
         if memory.is_of_use(now) {
-            if state.memories.len() >= MEMORIES_MAX {
+            if state.memories.len() >= MEMORIES_MAX && now.elapsed >= state.looks_through_from {
                 state.memories.retain(|_, memory| memory.is_of_use(now));
-            }
-            if state.memories.len() >= MEMORIES_MAX {
-                // All at once, so that not every further object looks through all of them.
-                state.memories.retain(|_, memory| memory.is_needed(now));
+                if state.memories.len() >= MEMORIES_MAX {
+                    // All at once, so that not every further object looks through all of them.
+                    state.memories.retain(|_, memory| memory.is_needed(now));
+                }
+                // Nor if all are needed.
+                state.looks_through_from = now.elapsed + LOOK_THROUGH_EVERY;
             }
             if state.memories.len() < MEMORIES_MAX || memory.is_needed(now) {
                 state.memories.insert(Arc::clone(task.name()), memory);
