@@ -1,7 +1,6 @@
 //! The cipher of a connection: AES-256-GCM, as Noise defines it.
 //!
-//! snow's own prepares the key again for each message, which costs more than a short message
-//! itself. This one keeps the prepared key.
+//! snow's own cipher expands the key for each message. This one keeps the expanded key.
 
 use aes_gcm::aead::{AeadInPlace, KeyInit};
 use aes_gcm::{Aes256Gcm, Nonce, Tag};
