@@ -26,22 +26,23 @@ pub(crate) trait Clock: Debug + Send + Sync {
 
     /// Microseconds since the Unix epoch. It may step.
     fn unix_micros(&self) -> i64;
+
+    /// All three.
+    fn now(&self) -> Moment {
+        let (elapsed, since_boot) = (self.elapsed(), self.since_boot());
+        Moment { elapsed, since_boot, unix_micros: self.unix_micros() }
+    }
 }
 
-/// A moment on both clocks.
+/// A moment on all clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     /// The elapsed time.
     pub(crate) elapsed: Duration,
+    /// The boot-time clock.
+    pub(crate) since_boot: Duration,
     /// The wall clock.
     pub(crate) unix_micros: i64,
-}
-
-impl Moment {
-    /// The current moment.
-    pub(crate) fn now(clock: &dyn Clock) -> Self {
-        Moment { elapsed: clock.elapsed(), unix_micros: clock.unix_micros() }
-    }
 }
 
 /// The system's clocks.
@@ -69,8 +70,7 @@ impl SystemClock {
 
 impl Clock for SystemClock {
     fn elapsed(&self) -> Duration {
-        let wall = read(ClockId::Realtime).saturating_sub(self.wall_origin);
-        self.lead.elapsed(self.since_boot(), wall)
+        self.now().elapsed
     }
 
     fn since_boot(&self) -> Duration {
@@ -78,11 +78,22 @@ impl Clock for SystemClock {
     }
 
     fn unix_micros(&self) -> i64 {
-        let micros = i64::try_from(read(ClockId::Realtime).as_micros()).unwrap_or(i64::MAX);
-        #[cfg(feature = "test-util")]
-        let micros = micros.saturating_add(WALL_CLOCK_ERROR.load(Ordering::Relaxed));
-        micros
+        unix_micros(read(ClockId::Realtime))
     }
+
+    fn now(&self) -> Moment {
+        let wall = read(ClockId::Realtime);
+        let since_boot = self.since_boot();
+        let elapsed = self.lead.elapsed(since_boot, wall.saturating_sub(self.wall_origin));
+        Moment { elapsed, since_boot, unix_micros: unix_micros(wall) }
+    }
+}
+
+fn unix_micros(wall: Duration) -> i64 {
+    let micros = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX);
+    #[cfg(feature = "test-util")]
+    let micros = micros.saturating_add(WALL_CLOCK_ERROR.load(Ordering::Relaxed));
+    micros
 }
 
 /// The largest lead of the wall clock over the boot-time clock, in nanoseconds.
@@ -149,11 +160,11 @@ impl WallClockBound {
         *self.compared() = Compared::now(clock);
     }
 
-    /// The latest time that the clock can show, in µs since the Unix epoch, if it may be off by
-    /// `max_clock_skew`.
-    pub(crate) fn at_most(&self, clock: &dyn Clock, max_clock_skew: Duration) -> i64 {
+    /// The latest time that the wall clock can show at this moment of the boot-time clock, in µs
+    /// since the Unix epoch, if it may be off by `max_clock_skew`.
+    pub(crate) fn at_most(&self, since_boot: Duration, max_clock_skew: Duration) -> i64 {
         let compared = *self.compared();
-        let passed = clock.since_boot().saturating_sub(compared.since_boot);
+        let passed = since_boot.saturating_sub(compared.since_boot);
         let passed = passed.saturating_add(max_clock_skew);
         let passed = i64::try_from(passed.as_micros()).unwrap_or(i64::MAX);
         compared.unix_micros.saturating_add(passed)
@@ -218,23 +229,24 @@ mod tests {
     fn clocks_of_the_system_go_on() {
         const SLEPT: Duration = Duration::from_millis(2);
         let clock = SystemClock::new();
-        let read = || (clock.elapsed(), clock.since_boot());
-        let (elapsed, since_boot) = read();
+        let before = clock.now();
         std::thread::sleep(SLEPT);
-        let later = read();
-        assert!(later.0 >= elapsed + SLEPT && later.1 >= since_boot + SLEPT, "{later:?}");
+        let later = clock.now();
+        assert!(later.elapsed >= before.elapsed + SLEPT, "{later:?}");
+        assert!(later.since_boot >= before.since_boot + SLEPT, "{later:?}");
+        assert!(clock.elapsed() >= later.elapsed && clock.since_boot() >= later.since_boot);
     }
 
     #[test]
     fn wall_clock_is_bounded_by_when_it_was_last_compared() {
         let wall = Wall(AtomicI64::new(1_000));
         let (bound, skew) = (WallClockBound::new(&wall), Duration::from_micros(50));
-        assert_eq!(bound.at_most(&wall, skew), 1_050);
+        assert_eq!(bound.at_most(Duration::ZERO, skew), 1_050);
         wall.0.store(9_000, Ordering::Relaxed);
-        assert_eq!(bound.at_most(&wall, skew), 1_050, "it was set ahead");
+        assert_eq!(bound.at_most(Duration::ZERO, skew), 1_050, "it was set ahead");
         bound.agrees(&wall);
-        assert_eq!(bound.at_most(&wall, skew), 9_050);
-        assert_eq!(bound.at_most(&wall, Duration::MAX), i64::MAX);
+        assert_eq!(bound.at_most(Duration::ZERO, skew), 9_050);
+        assert_eq!(bound.at_most(Duration::ZERO, Duration::MAX), i64::MAX);
     }
 
     #[test]

@@ -14,7 +14,6 @@ use self::backend::{Backend, Opened};
 pub use self::error::BuildError;
 pub use self::settings::{LockSettings, SettingsError};
 use crate::client::{ClientSetup, LockClient, Registered};
-use crate::clock::Moment;
 use crate::context::retry::answered_soon;
 use crate::driver::host::{self, Lookup, RegisteredHost};
 use crate::options::{
@@ -321,7 +320,7 @@ impl LockClientBuilder {
         let opened = opened.await?;
         let Opened { store, clock, entropy, max_ttl, max_clock_skew, lock_table } = opened;
         lease_terms(self.ttl, max_ttl, max_clock_skew)?;
-        let read = Moment::now(&*clock);
+        let read = clock.now();
         let registered = if self.read_only {
             None
         } else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Clock, SystemClock};
+use super::{Clock, Moment, SystemClock};
 
 /// A clock that follows tokio's, paused or not, with a wall clock that can be set.
 #[derive(Debug)]
@@ -45,11 +45,16 @@ impl Clock for TokioClock {
     }
 
     fn unix_micros(&self) -> i64 {
-        let elapsed = i64::try_from(self.elapsed().as_micros());
-        let elapsed = elapsed.expect("no program runs for a thousand years");
-        let micros = self.unix_origin_micros + elapsed;
+        self.now().unix_micros
+    }
+
+    fn now(&self) -> Moment {
+        let elapsed = self.elapsed();
+        let micros = i64::try_from(elapsed.as_micros());
+        let micros = micros.expect("no program runs for a thousand years");
+        let unix_micros = self.unix_origin_micros + micros;
         #[cfg(any(test, feature = "test-util"))]
-        let micros = micros + self.micros_ahead.load(Ordering::Relaxed);
-        micros
+        let unix_micros = unix_micros + self.micros_ahead.load(Ordering::Relaxed);
+        Moment { elapsed, since_boot: elapsed, unix_micros }
     }
 }

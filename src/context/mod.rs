@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use self::pace::Pace;
 use self::tally::Tally;
-use crate::clock::{Clock, Stamps, WallClockBound};
+use crate::clock::{Clock, Moment, Stamps, WallClockBound};
 use crate::core::bakery::{ContenderId, LeaseTerms};
 use crate::core::object::io::{CheckReason, Now};
 use crate::core::turns;
@@ -84,23 +84,28 @@ impl ClientContext {
 
     /// The present moment, for timers.
     pub(crate) fn moment(&self) -> turns::Now {
-        turns::Now { elapsed: self.clock.elapsed(), boot: self.clock.since_boot() }
+        let Moment { elapsed, since_boot: boot, .. } = self.clock.now();
+        turns::Now { elapsed, boot }
     }
 
     /// The client's wall clock, in µs since the Unix epoch, as far as the nodes' clocks confirm it:
     /// for what other clients compare with theirs.
     pub(crate) fn wall_clock(&self) -> i64 {
+        self.wall_clock_at(self.clock.now())
+    }
+
+    fn wall_clock_at(&self, now: Moment) -> i64 {
         let max_clock_skew = self.longest_terms.max_clock_skew();
-        let bound = self.wall_clock_bound.at_most(&*self.clock, max_clock_skew);
-        self.clock.unix_micros().min(bound)
+        let bound = self.wall_clock_bound.at_most(now.since_boot, max_clock_skew);
+        now.unix_micros.min(bound)
     }
 
     /// The present moment, for an object. Its stamp is above all earlier ones of this client, and
     /// not above what the nodes' clocks confirm unless earlier ones are: a wall clock that was
     /// wrong for a moment would otherwise leave stamps ahead for as long as it was.
     pub(crate) fn now(&self) -> Now {
-        let wall = self.wall_clock();
-        let (elapsed, boot) = (self.clock.elapsed(), self.clock.since_boot());
+        let now = self.clock.now();
+        let (wall, elapsed, boot) = (self.wall_clock_at(now), now.elapsed, now.since_boot);
         self.next(Now { elapsed, boot, wall, stamp: wall, jitter: 0.0, chance: 0.0 })
     }
 

@@ -402,7 +402,7 @@ impl Registration {
             if let Some(pause) = pause {
                 tokio::time::sleep(pause).await;
             }
-            let began = Moment::now(&*shared.clock);
+            let began = shared.clock.now();
             Read { began, shown: host::lookup(&*shared.store.hosts, &name).await }
         });
     }

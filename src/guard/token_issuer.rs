@@ -161,8 +161,9 @@ impl ObjectFence {
     ) -> Result<i64, FencingError> {
         let ClientContext { store, clock, wall_clock_bound, .. } = &*self.shared;
         let seen = self.ask(|| store.rows.read_fence(&self.name), last_error).await?;
-        let at_most = wall_clock_bound.at_most(&**clock, self.max_clock_skew);
-        let value = right.next(seen, clock.unix_micros(), at_most, self.max_clock_skew);
+        let now = clock.now();
+        let at_most = wall_clock_bound.at_most(now.since_boot, self.max_clock_skew);
+        let value = right.next(seen, now.unix_micros, at_most, self.max_clock_skew);
         value.map_err(|Poisoned { ahead }| {
             debug!(seen, ?ahead, "the fence is poisoned");
             FencingError::Poisoned { name: self.name.to_string(), ahead }
