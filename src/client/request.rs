@@ -413,7 +413,7 @@ impl LockRequest {
         let wants =
             io::Caller { number, acquire, hold_terms, yields, min_hold, at_least, asked, deadline };
         let counted = CountedWait::begin(Arc::clone(&self.inner.shared));
-        let answer = self.join(wants).await;
+        let answer = self.join(Box::new(wants)).await;
         match counted.end(answer)?.map(if_held).transpose()? {
             Some(guard) if !at_least.is_zero() => lasting(guard, at_least, terms).await.map(Some),
             guard => Ok(guard),
@@ -421,7 +421,7 @@ impl LockRequest {
     }
 
     /// Joins the line of the object.
-    async fn join(self, wants: io::Caller) -> Reply {
+    async fn join(self, wants: Box<io::Caller>) -> Reply {
         let (number, patience) = (wants.number, wants.acquire.patience);
         let (object, label) = (shown(&self.name), self.label);
         let span = debug_span!(

@@ -129,7 +129,7 @@ impl Object {
                 self.with(slot, |slot| slot.written(now, op, outcome));
             }
             Input::Read { slot, op, read, seen } => {
-                self.look_at(now, read, seen.as_ref().ok());
+                self.look_at(now, *read, seen.as_ref().ok());
                 self.with(slot, |slot| slot.read(now, op, seen));
             }
             Input::OneReplicaRead { slot, rows } => {
@@ -215,7 +215,7 @@ impl Object {
 
     // Callers.
 
-    fn acquire(&mut self, now: Now, caller: Caller) {
+    fn acquire(&mut self, now: Now, caller: Box<Caller>) {
         let refusal = match self.health {
             _ if self.is_closing => Refusal::Closed,
             Health::ClocksDiffer | Health::TableGone => Refusal::Unhealthy(self.health),
@@ -256,7 +256,7 @@ impl Object {
     }
 
     /// Lets a caller come to a slot, or wait until one is free.
-    fn admit(&mut self, now: Now, caller: Caller) {
+    fn admit(&mut self, now: Now, caller: Box<Caller>) {
         let terms = caller.acquire.terms;
         if self.longest_terms.is_none_or(|longest| longest.ttl() < terms.ttl()) {
             self.longest_terms = Some(terms);

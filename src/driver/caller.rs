@@ -18,7 +18,7 @@ pub(crate) type Reply = Result<Option<LockGuard>, LockError>;
 #[derive(Debug)]
 pub(crate) struct Caller {
     /// What it wants.
-    pub(crate) wants: io::Caller,
+    pub(crate) wants: Box<io::Caller>,
     /// Where the answer goes.
     pub(crate) reply_to: ReplyTo,
 }

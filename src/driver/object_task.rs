@@ -59,9 +59,8 @@ const KEPT_MAX: u64 = 10_000;
 /// What the client asks of the task of an object.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// A caller wants the object. In a box, because the channel has room for 32 commands from the
-    /// beginning.
-    Acquire(Box<Caller>),
+    /// A caller wants the object.
+    Acquire(Caller),
     /// A caller has stopped waiting.
     Leave(CallerId),
     /// There is a new connection to a keeper.
@@ -335,8 +334,7 @@ impl ObjectTask {
 
     fn input_of_command(&mut self, command: Command) -> Option<Input> {
         match command {
-            Command::Acquire(caller) => {
-                let Caller { wants, reply_to } = *caller;
+            Command::Acquire(Caller { wants, reply_to }) => {
                 // One that has left meanwhile may have said so before it came.
                 if !reply_to.is_waiting() {
                     return None;

@@ -117,7 +117,7 @@ impl Objects {
             drop(state);
             return caller.answer(Err(refusal));
         }
-        let command = Command::Acquire(Box::new(caller));
+        let command = Command::Acquire(caller);
         if let Some(task) = state.tasks.get(&object) {
             let task = Arc::clone(task);
             // An object is in use at least as long as it is found here.

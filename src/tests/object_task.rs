@@ -47,7 +47,7 @@ fn caller(number: u64, asked: Duration) -> (Caller, oneshot::Receiver<Reply>) {
     let (min_hold, at_least) = (Duration::ZERO, Duration::ZERO);
     let wants =
         io::Caller { number, acquire, hold_terms, yields, min_hold, at_least, asked, deadline };
-    (Caller { wants, reply_to: ReplyTo { reply, trace } }, answer)
+    (Caller { wants: Box::new(wants), reply_to: ReplyTo { reply, trace } }, answer)
 }
 
 /// Polls the task until it waits, as a waker that counts for how many things it waits.
@@ -83,7 +83,7 @@ async fn task_does_not_wait_for_each_caller() {
     for number in 0..CALLERS {
         let (caller, answer) = caller(number, shared.clock.elapsed());
         answers.push(answer);
-        task.add(Command::Acquire(Box::new(caller)));
+        task.add(Command::Acquire(caller));
     }
     let mut working = pin!(task.work());
     run_until_it_waits(working.as_mut(), &waker).await;
@@ -127,7 +127,7 @@ async fn guard_and_waiter(
     now: Duration,
 ) -> (LockGuard, oneshot::Receiver<Reply>) {
     let ((first, mut granted), (second, waiting)) = (caller(1, now), caller(2, now));
-    task.add(Command::Acquire(Box::new(first)));
+    task.add(Command::Acquire(first));
     let guard = loop {
         run_until_it_waits(working.as_mut(), wakes).await;
         if let Ok(answer) = granted.try_recv() {
@@ -135,7 +135,7 @@ async fn guard_and_waiter(
         }
         tokio::task::yield_now().await;
     };
-    task.add(Command::Acquire(Box::new(second)));
+    task.add(Command::Acquire(second));
     run_until_it_waits(working.as_mut(), wakes).await;
     (guard, waiting)
 }

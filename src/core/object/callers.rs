@@ -9,7 +9,7 @@ use super::io::{Caller, CallerId};
 ///
 /// Thousands may wait, and each wake-up asks what is due, so no query looks at all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Callers<C = Caller> {
+pub(crate) struct Callers<C = Box<Caller>> {
     callers: BTreeMap<CallerId, C>,
     /// The numbers again, by deadline.
     deadlines: BTreeSet<(Duration, CallerId)>,
@@ -115,7 +115,7 @@ mod tests {
     fn callers(deadlines: &[u64]) -> Callers {
         let mut callers = Callers::default();
         for (number, deadline) in (0..=9).rev().zip(deadlines) {
-            callers.insert(caller(number, *deadline));
+            callers.insert(Box::new(caller(number, *deadline)));
         }
         callers
     }

@@ -68,17 +68,11 @@ pub(crate) struct Caller {
     pub(crate) deadline: Duration,
 }
 
-impl AsRef<Caller> for Caller {
-    fn as_ref(&self) -> &Caller {
-        self
-    }
-}
-
-/// What happens to an object.
+/// What happens to an object. What is large is in a box: inputs move from hand to hand.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     /// A caller wants the object.
-    Acquire(Caller),
+    Acquire(Box<Caller>),
     /// A caller has stopped waiting.
     Leave {
         /// The caller.
@@ -108,7 +102,7 @@ pub(crate) enum Input {
         /// The answered operation.
         op: OpId,
         /// What was read.
-        read: Read,
+        read: Box<Read>,
         /// What was seen.
         seen: Result<Seen, ReadFailure>,
     },
@@ -238,7 +232,7 @@ pub(crate) enum Health {
     TableGone,
 }
 
-/// What an object asks for.
+/// What an object asks for. What is large is in a box, as in [`Input`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Output {
     /// Write rows for the contender of a slot; answer with [`Input::Written`]. What was asked for
@@ -258,7 +252,7 @@ pub(crate) enum Output {
         /// Answer with this id.
         op: OpId,
         /// What to read.
-        read: Read,
+        read: Box<Read>,
     },
     /// Write rows for the contender of a slot and read others, likewise, each replica both as a
     /// unit; answer with [`Input::Read`] what a quorum shows that did both, or that the write is
@@ -271,7 +265,7 @@ pub(crate) enum Output {
         /// What to write.
         write: Write,
         /// What to read.
-        read: Read,
+        read: Box<Read>,
     },
     /// Read the object from one replica, independently of other requests; answer with
     /// [`Input::OneReplicaRead`].

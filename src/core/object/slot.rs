@@ -161,8 +161,8 @@ impl Slot {
     // What happens to it.
 
     /// A caller joins the line.
-    pub(super) fn join(&mut self, now: Now, caller: Caller) {
-        let Caller { number, min_hold, at_least, .. } = caller;
+    pub(super) fn join(&mut self, now: Now, caller: Box<Caller>) {
+        let Caller { number, min_hold, at_least, .. } = *caller;
         let Acquire { mode, terms, patience, .. } = caller.acquire;
         self.callers.insert(caller);
         let demand = Demand { mode, terms, patience, min_hold, at_least };
@@ -329,9 +329,10 @@ impl Slot {
                 self.outputs.push_back(Output::Write { slot, op, write });
             }
             bakery::ContenderOutput::Read { op, read } => {
-                self.outputs.push_back(Output::Read { slot, op, read });
+                self.outputs.push_back(Output::Read { slot, op, read: Box::new(read) });
             }
             bakery::ContenderOutput::Exchange { op, write, read } => {
+                let read = Box::new(read);
                 self.outputs.push_back(Output::Exchange { slot, op, write, read });
             }
             bakery::ContenderOutput::Event(event) => self.event(now, event),
@@ -413,7 +414,7 @@ impl Slot {
 
     /// The first caller in the line; `None` if there is none, or a guest comes first.
     fn first(&self) -> Option<&Caller> {
-        self.callers.get(self.keeper.first_caller()?)
+        self.callers.get(self.keeper.first_caller()?).map(Box::as_ref)
     }
 
     /// Whether the keeper has a place, or a lost one whose turn is not over.

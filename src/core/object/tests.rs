@@ -425,8 +425,8 @@ fn waiting_callers_come_first_and_tries_last() {
     let turn =
         TurnId { place: bakery::ContenderId { host: 1, client: 1, slot: 0 }, round: 1, number: 1 };
     let returned = Input::Holder { turn, request: HolderRequest::Return { request: None } };
-    let [two, three] = [2, 3].map(|number| Input::Acquire(wants(number)));
-    let mut inputs = [Input::Acquire(tries(wants(1))), returned, two, three];
+    let [two, three] = [2, 3].map(|number| Input::Acquire(Box::new(wants(number))));
+    let mut inputs = [Input::Acquire(Box::new(tries(wants(1)))), returned, two, three];
     Object::arrange(&mut inputs);
     let number = |input| if let Input::Acquire(caller) = input { caller.number } else { 0 };
     let order = inputs.map(number);

@@ -30,7 +30,7 @@ pub(super) struct Yielding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Yields {
     /// Its deadline is when it stops yielding.
-    caller: Caller,
+    caller: Box<Caller>,
     /// When its timeout passes.
     deadline: Duration,
 }
@@ -42,8 +42,9 @@ impl AsRef<Caller> for Yields {
 }
 
 impl Yields {
-    fn stop(self) -> Caller {
-        Caller { deadline: self.deadline, ..self.caller }
+    fn stop(mut self) -> Box<Caller> {
+        self.caller.deadline = self.deadline;
+        self.caller
     }
 }
 
@@ -62,12 +63,12 @@ impl Yielding {
         &mut self,
         now: Now,
         limit: Duration,
-        caller: Caller,
+        mut caller: Box<Caller>,
         outputs: &mut VecDeque<Output>,
     ) {
         let deadline = caller.deadline;
-        let ends = now.elapsed.saturating_add(limit).min(deadline);
-        self.callers.insert(Yields { caller: Caller { deadline: ends, ..caller }, deadline });
+        caller.deadline = now.elapsed.saturating_add(limit).min(deadline);
+        self.callers.insert(Yields { caller, deadline });
         self.begin_look(outputs);
     }
 
@@ -120,24 +121,24 @@ impl Yielding {
     }
 
     /// Takes out the caller with this number, if it is there.
-    pub(super) fn take(&mut self, number: CallerId) -> Option<Caller> {
+    pub(super) fn take(&mut self, number: CallerId) -> Option<Box<Caller>> {
         let taken = self.callers.take(number);
         self.taken(taken)
     }
 
     /// Takes out a caller that has yielded for long enough, or whose timeout has passed.
-    pub(super) fn take_due(&mut self, now: Now) -> Option<Caller> {
+    pub(super) fn take_due(&mut self, now: Now) -> Option<Box<Caller>> {
         let taken = self.callers.take_expired(now.elapsed);
         self.taken(taken)
     }
 
     /// Takes out the caller that asked first.
-    pub(super) fn take_first(&mut self) -> Option<Caller> {
+    pub(super) fn take_first(&mut self) -> Option<Box<Caller>> {
         let taken = self.callers.take_first();
         self.taken(taken)
     }
 
-    fn taken(&mut self, taken: Option<Yields>) -> Option<Caller> {
+    fn taken(&mut self, taken: Option<Yields>) -> Option<Box<Caller>> {
         if self.callers.is_empty() && self.look != Look::UnderWay {
             self.look = Look::None;
         }

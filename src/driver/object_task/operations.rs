@@ -111,8 +111,8 @@ impl Database {
         Completed { input, last_error: LastError::Database(result.err()) }
     }
 
-    pub(super) async fn read(self, slot: i16, op: OpId, read: Read) -> Completed {
-        let (seen, error) = self.try_read(read).await;
+    pub(super) async fn read(self, slot: i16, op: OpId, read: Box<Read>) -> Completed {
+        let (seen, error) = self.try_read(*read).await;
         let input = Input::Read { slot, op, read, seen };
         Completed { input, last_error: LastError::Database(error) }
     }
@@ -120,9 +120,15 @@ impl Database {
     /// # Panics
     ///
     /// If the store does not exchange: its contenders ask for none.
-    pub(super) async fn exchange(self, slot: i16, op: OpId, write: Write, read: Read) -> Completed {
+    pub(super) async fn exchange(
+        self,
+        slot: i16,
+        op: OpId,
+        write: Write,
+        read: Box<Read>,
+    ) -> Completed {
         let rows = self.shared.store.rows.exchanges().expect("contenders know what the store can");
-        let (input, error) = match rows.exchange(&self.object, &write, read).await {
+        let (input, error) = match rows.exchange(&self.object, &write, *read).await {
             Ok(seen) => (Input::Read { slot, op, read, seen: Ok(seen) }, None),
             Err(error) if error.outcome() == Outcome::Applied => {
                 let seen = Err(read_failure(&error));

@@ -339,7 +339,7 @@ impl Objects {
         client.callers[number] = Caller::Waiting;
         let caller = client::caller(number, self.callers_of(i)[number], now.elapsed);
         client.begin(&self.plan);
-        self.feed(moment, i, Input::Acquire(caller));
+        self.feed(moment, i, Input::Acquire(Box::new(caller)));
     }
 
     fn confirms(&self, moment: &mut Moment, i: usize, number: usize) {

@@ -108,14 +108,15 @@ impl Slot {
     /// Gives a turn to a caller. If it has left, the turn is over.
     fn grant(&mut self, now: Now, caller: CallerId, turn: TurnId) {
         match self.callers.take(caller) {
-            Some(caller) => self.granted(now, caller, turn),
+            Some(caller) => self.granted(now, &caller, turn),
             None => self.keeper.handle(now.of_turns(), KeeperInput::Returned { turn }),
         }
     }
 
-    fn granted(&mut self, now: Now, caller: Caller, turn: TurnId) {
-        let Caller { number, acquire, hold_terms, asked, .. } = caller;
-        let Acquire { mode, terms, renew, owner, .. } = acquire;
+    fn granted(&mut self, now: Now, caller: &Caller, turn: TurnId) {
+        let Caller { number, hold_terms, asked, .. } = *caller;
+        let Acquire { mode, terms, renew, .. } = caller.acquire;
+        let owner = &caller.acquire.owner;
         let sublease = self.remote_turns.sublease(turn);
         let (lease, expiry) = match sublease {
             Some(sublease) => (sublease, Loss::Guest(GuestLoss::KeeperUnreachable)),
@@ -139,7 +140,7 @@ impl Slot {
         })));
         self.holders.insert(Holder {
             turn,
-            owner: owner.clone(),
+            owner: Arc::clone(owner),
             renews: renew,
             lease,
             expiry,
@@ -156,6 +157,7 @@ impl Slot {
         if mode == Mode::Shared {
             self.assign_to_sharers(now);
         } else {
+            let owner = Arc::clone(owner);
             self.reassign(now, Assignment { terms, renew, owner, shares: false, at_once: false });
         }
     }

@@ -205,7 +205,7 @@ impl World {
 
     pub(super) fn asks(&mut self, client: usize, caller: Caller) {
         let caller = Caller { asked: self.now, ..caller };
-        self.tell(client, Input::Acquire(caller));
+        self.tell(client, Input::Acquire(Box::new(caller)));
     }
 
     /// A client takes back a request that was never in the line of another one.
@@ -337,6 +337,7 @@ impl World {
 
     fn sees(&mut self, client: usize, read: Read, statics: Statics, many_dead: bool) {
         let seen = Ok(Seen { rows: Vec::new(), statics, many_dead });
+        let read = Box::new(read);
         self.tell(client, Input::Read { slot: 0, op: OpId::default(), read, seen });
     }
 

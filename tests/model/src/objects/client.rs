@@ -356,7 +356,7 @@ impl Objects {
                 None
             }
             Output::Read { slot, op, read } => {
-                moment.request(i, Operation::read(slot, op, read));
+                moment.request(i, Operation::read(slot, op, *read));
                 None
             }
             Output::Exchange { .. } => unreachable!("the store does not exchange"),

@@ -59,7 +59,8 @@ impl Operation {
         self.answer = Some(match &self.what {
             What::Write(write) => Input::Written { slot, op, outcome: table.write(time, write) },
             What::Read(read) => {
-                Input::Read { slot, op, read: *read, seen: table.read(time, *read) }
+                let seen = table.read(time, *read);
+                Input::Read { slot, op, read: Box::new(*read), seen }
             }
         });
     }
@@ -69,7 +70,10 @@ impl Operation {
         let (slot, op) = (self.slot, self.op);
         match self.what {
             What::Write(_) => Input::Written { slot, op, outcome: WriteOutcome::Unknown },
-            What::Read(read) => Input::Read { slot, op, read, seen: Err(ReadFailure::Failed) },
+            What::Read(read) => {
+                let (read, seen) = (Box::new(read), Err(ReadFailure::Failed));
+                Input::Read { slot, op, read, seen }
+            }
         }
     }
 

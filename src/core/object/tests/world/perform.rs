@@ -17,7 +17,8 @@ impl World {
                 Some(Input::Written { slot, op, outcome: self.write(&write) })
             }
             Output::Read { slot, op, read } => {
-                Some(Input::Read { slot, op, read, seen: self.read_for_slot(read) })
+                let seen = self.read_for_slot(*read);
+                Some(Input::Read { slot, op, read, seen })
             }
             Output::Exchange { .. } => unreachable!("the store does not exchange"),
             Output::ReadOneReplica { slot } => {
