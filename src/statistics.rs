@@ -34,7 +34,8 @@ pub struct Statistics {
     pub deletes: u64,
     /// Reads of all rows of an object: the costly ones.
     pub object_reads: u64,
-    /// Reads of all rows of an object as one replica has them, to see whether other clients wait.
+    /// Reads of all rows of an object, or of several, as one replica has them, to see whether other
+    /// clients wait.
     pub one_replica_reads: u64,
     /// Reads of a page of the whole lock table.
     pub page_reads: u64,

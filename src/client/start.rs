@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::{Inner, LockClient};
 use crate::clock::{Clock, Moment, Stamps, WallClockBound};
+use crate::context::idle_looks::IdleLooks;
 use crate::context::{ClientContext, Process};
 use crate::core::bakery::{ContenderId, LeaseTerms};
 use crate::driver::client_task::{Channels, ClientTask};
@@ -106,7 +107,7 @@ impl LockClient {
             acquire_timeout,
             local_handoff,
             keep_idle,
-            idle_looks: ClientContext::idle_looks(),
+            idle_looks: IdleLooks::new(),
             longest_terms: LeaseTerms::new(max_ttl, max_clock_skew),
             network,
             checks: check_sender,

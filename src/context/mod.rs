@@ -1,6 +1,7 @@
 //! What the tasks and guards of a client share.
 
-pub(crate) mod pace;
+pub(crate) mod idle_looks;
+mod pace;
 pub(crate) mod retry;
 pub(crate) mod tally;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use self::idle_looks::IdleLooks;
 use self::pace::Pace;
 use self::tally::Tally;
 use crate::clock::{Clock, Moment, Stamps, WallClockBound};
@@ -47,8 +49,8 @@ pub(crate) struct ClientContext {
     pub(crate) local_handoff: bool,
     /// How long an idle place is kept at most; zero: not at all.
     pub(crate) keep_idle: Duration,
-    /// How often idle places are checked for contenders in the table, all together.
-    pub(crate) idle_looks: Pace,
+    /// The idle places that are to be checked for contenders in the table.
+    pub(crate) idle_looks: IdleLooks,
     /// The terms of the rows that live longest in the table.
     pub(crate) longest_terms: LeaseTerms,
     /// How messages go to its peers, if it has any.
@@ -61,17 +63,7 @@ pub(crate) struct ClientContext {
     pub(crate) process: Process,
 }
 
-/// A client checks its idle places this often in a second, and this often at once: more of them are
-/// checked less often each.
-const IDLE_LOOKS: u32 = 1_000;
-const IDLE_LOOKS_AT_ONCE: u32 = 100;
-
 impl ClientContext {
-    /// How often a client checks its idle places.
-    pub(crate) const fn idle_looks() -> Pace {
-        Pace::new(IDLE_LOOKS, IDLE_LOOKS_AT_ONCE)
-    }
-
     /// The name in the table of what callers of this client call `name`. An empty name stays one,
     /// and is refused.
     pub(crate) fn table_name(&self, name: &str) -> Arc<str> {

@@ -130,6 +130,13 @@ impl LockRows for Counted {
         self.counters.read(Kind::OneReplicaRead, self.rows.read_one_replica(object))
     }
 
+    fn read_one_replica_of_each<'a>(
+        &'a self,
+        objects: &'a [Arc<str>],
+    ) -> StoreFuture<'a, Vec<(String, StoredRow)>> {
+        self.counters.read(Kind::OneReplicaRead, self.rows.read_one_replica_of_each(objects))
+    }
+
     fn read_stamps<'a>(
         &'a self,
         object: &'a str,

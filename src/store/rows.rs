@@ -39,6 +39,21 @@ pub(crate) trait LockRows: Debug + Send + Sync {
     /// missing, and there may be rows that are gone.
     fn read_one_replica<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<StoredRow>>;
 
+    /// The same of several objects, with one read where the store can. The rows come in any order.
+    fn read_one_replica_of_each<'a>(
+        &'a self,
+        objects: &'a [Arc<str>],
+    ) -> StoreFuture<'a, Vec<(String, StoredRow)>> {
+        Box::pin(async move {
+            let mut all = Vec::new();
+            for object in objects {
+                let rows = self.read_one_replica(object).await?;
+                all.extend(rows.into_iter().map(|row| (object.to_string(), row)));
+            }
+            Ok(all)
+        })
+    }
+
     /// Reads the rounds and stamps of a contender's rows.
     fn read_stamps<'a>(
         &'a self,

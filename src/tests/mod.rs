@@ -2,6 +2,7 @@
 //! the registry by themselves. What clients do as a whole is in `tests/`.
 
 mod guard;
+mod idle_looks;
 mod object_task;
 mod pacing;
 mod peers;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Stamps, WallClockBound};
+use crate::context::idle_looks::IdleLooks;
 use crate::context::{ClientContext, Process};
 use crate::core::bakery::{ContenderId, LeaseTerms};
 use crate::store::Embedded;
@@ -34,7 +36,7 @@ fn shared(store: &FaultyStore) -> Arc<ClientContext> {
         owner: String::from("host pid 1").into(),
         local_handoff: true,
         keep_idle: Duration::ZERO,
-        idle_looks: ClientContext::idle_looks(),
+        idle_looks: IdleLooks::new(),
         longest_terms: LeaseTerms::new(Duration::from_secs(120), Duration::from_secs(1)),
         network: None,
         checks: tokio::sync::mpsc::unbounded_channel().0,

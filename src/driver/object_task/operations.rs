@@ -149,10 +149,12 @@ impl Database {
 
     /// A read of one replica. One that fails shows nothing.
     pub(super) async fn read_one_replica(self, slot: i16, is_idle: bool) -> Completed {
-        if is_idle {
-            self.shared.idle_looks.wait().await;
-        }
-        let rows = self.shared.store.rows.read_one_replica(&self.object).await.unwrap_or_default();
+        let Database { shared, object } = self;
+        let rows = if is_idle {
+            shared.look_at_idle(&object).await
+        } else {
+            shared.store.rows.read_one_replica(&object).await.unwrap_or_default()
+        };
         Completed { input: Input::OneReplicaRead { slot, rows }, last_error: LastError::None }
     }
 

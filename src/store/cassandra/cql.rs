@@ -113,6 +113,8 @@ templates! {
     ReadFront: concat!(read!(), " AND (row_name, host, client, slot) IN ?"),
     /// All rows of an object with their times.
     ReadWithTimes: concat!(read_with_times!(), " WHERE object_name = ?"),
+    /// All rows of several objects, with their times.
+    ReadEach: concat!(read_with_times!(), " WHERE object_name IN ?"),
     /// Rows of many objects with their times, page by page.
     ReadPart: concat!(
         read_with_times!(),

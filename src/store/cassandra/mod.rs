@@ -263,6 +263,23 @@ impl LockRows for CassandraStore {
         })
     }
 
+    fn read_one_replica_of_each<'a>(
+        &'a self,
+        objects: &'a [Arc<str>],
+    ) -> StoreFuture<'a, Vec<(String, StoredRow)>> {
+        Box::pin(async move {
+            if let [object] = objects {
+                // The driver sends it to a replica.
+                let rows = self.read_one_replica(object).await?;
+                return Ok(rows.into_iter().map(|row| (object.to_string(), row)).collect());
+            }
+            let names: Vec<_> = objects.iter().map(|name| &**name).collect();
+            let read = self.execute(&self.rows.read_one_replica_of_each, (names,));
+            let rows = timed_rows(read.await?)?;
+            Ok(rows.into_iter().map(|(object, timed)| (object, timed.row)).collect())
+        })
+    }
+
     fn read_stamps<'a>(
         &'a self,
         object: &'a str,

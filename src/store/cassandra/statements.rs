@@ -31,6 +31,8 @@ pub(super) struct RowStatements {
     pub(super) read_part: PreparedStatement,
     /// The same as one replica has it.
     pub(super) read_one_replica: PreparedStatement,
+    /// The same of several objects.
+    pub(super) read_one_replica_of_each: PreparedStatement,
     pub(super) read_contender: PreparedStatement,
     pub(super) read_entering: PreparedStatement,
     pub(super) read_front: PreparedStatement,
@@ -56,10 +58,13 @@ impl RowStatements {
         let read_object = prepare(Template::ReadObject).await?;
         let mut read_one_replica = read_object.clone();
         read_one_replica.set_consistency(terms.one_replica);
+        let mut read_one_replica_of_each = prepare(Template::ReadEach).await?;
+        read_one_replica_of_each.set_consistency(terms.one_replica);
         let mut read_part = prepare(Template::ReadPart).await?;
         read_part.set_page_size(ROWS_PER_PAGE);
         Ok(RowStatements {
             read_one_replica,
+            read_one_replica_of_each,
             insert,
             delete_batch: batch(&terms, vec![delete.clone(); 2]),
             release_batch: batch(&terms, vec![delete.clone(), write_last_release]),

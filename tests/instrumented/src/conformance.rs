@@ -139,6 +139,7 @@ pub(crate) async fn conforms(store: &Store, tag: &str) {
     stamps_are_told(&object("told")).await;
     times_are_told(&object("times")).await;
     all_objects_are_found(rows, tag, clock.unix_micros()).await;
+    one_replica_shows_several_objects(rows, tag, clock.unix_micros()).await;
     the_fence_only_grows(&object("fence")).await;
     rows_and_fence_do_not_touch_each_other(&object("fenced")).await;
     the_registry_keeps_hosts(hosts, tag, clock.unix_micros()).await;
@@ -563,6 +564,39 @@ async fn times_are_told(object: &Object<'_>) {
     let renewed = read_with_times().await;
     assert_eq!(renewed.last().map(|(row, stamp, _)| (row, *stamp)), Some((&short, 40)));
     assert!(renewed.last().is_some_and(|(.., left)| *left > SHORTER), "{renewed:?}");
+}
+
+async fn one_replica_shows_several_objects(table: &dyn LockRows, tag: &str, stamp: i64) {
+    let object = |number: i16| {
+        let name = format!("{tag}::several::{number}");
+        Object { rows: table, name, stamp }
+    };
+    // The last one has no rows.
+    let names: Vec<Arc<str>> = (0..31).map(|number| object(number).name.into()).collect();
+    for number in 0..30 {
+        object(number).put(&claim(number, 7, Some(1)), 10, LONG_TTL).await;
+    }
+    let mut expected: Vec<_> = (0..30)
+        .map(|number| (object(number).name, StoredRow::entering(&claim(number, 7, Some(1)))))
+        .collect();
+    expected.sort_by(|(one, _), (other, _)| one.cmp(other));
+    // One replica may learn of a write late.
+    for count in [1, names.len()] {
+        let expected = &expected[..count.min(expected.len())];
+        let shown = async {
+            loop {
+                let shown = table.read_one_replica_of_each(&names[..count]).await;
+                let mut shown = shown.expect("a read is answered");
+                shown.sort_by(|(one, _), (other, _)| one.cmp(other));
+                if shown.len() >= expected.len() {
+                    break shown;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let shown = tokio::time::timeout(BUSY_MAX, shown).await;
+        assert_eq!(shown.expect("replicas learn of writes"), expected);
+    }
 }
 
 async fn all_objects_are_found(table: &dyn LockRows, tag: &str, stamp: i64) {
