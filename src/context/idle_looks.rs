@@ -9,11 +9,11 @@ use tokio::sync::oneshot;
 use super::{ClientContext, Pace};
 use crate::core::bakery::StoredRow;
 
-/// One read shows so many places. ScyllaDB refuses a read of more than 100 partitions.
+/// How many places one read shows at most. ScyllaDB refuses a read of more than 100 partitions.
 const PLACES_PER_READ: usize = 32;
 
-/// A client reads so often in a second, and so often at once: of more idle places each is looked at
-/// less often.
+/// How often a client reads in a second at most, and how often at once after a pause. When more
+/// places are idle than that shows, each is looked at less often.
 const READS: u32 = 50;
 const READS_AT_ONCE: u32 = 20;
 
@@ -84,7 +84,7 @@ impl ClientContext {
     }
 }
 
-/// Reads until no look is left. A fork reads nothing.
+/// Reads until no look is left. In a fork it reads nothing.
 async fn read_all(shared: Arc<ClientContext>) {
     while shared.process.is_current() && shared.idle_looks.is_asked() {
         shared.idle_looks.pace.wait().await;
